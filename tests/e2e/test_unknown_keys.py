@@ -46,6 +46,43 @@ def test_a_deletion_by_a_key_that_no_record_has_is_refused(client: Client, kind:
     DELETIONS[kind](client, "kind", dry_run=dry_run)
 
 
+NEGATED: dict[str, Callable[..., Any]] = {
+    "memory": lambda client, **options: client.memories.purge(where=F("metadata.knid") != "x", **options),
+    "fact": lambda client, **options: client.facts.delete_many(
+        (), subtree=True, where={"knid": {"$nin": ["x"]}}, **options
+    ),
+    "document": lambda client, **options: client.documents.delete_many(where=~(F("metadata.knid") == "x"), **options),
+    "statement": lambda client, **options: client.semantic.delete_many(where=F("metadata.knid") != "x", **options),
+    "event": lambda client, **options: client.timeline.delete_many(where=F("metadata.knid") != "x", **options),
+}
+COUNTS: dict[str, Callable[[Client], int]] = {
+    "memory": lambda client: client.memories.count(),
+    "fact": lambda client: len(client.facts.search("tea", namespace=("user", "ada"), limit=10)),
+    "document": lambda client: client.documents.count(),
+    "statement": lambda client: len(client.semantic.search("Ada likes tea", limit=10)),
+    "event": lambda client: len(client.timeline.search()),
+}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("kind", NEGATED)
+def test_a_negated_key_that_no_record_has_deletes_nothing(client: Client, kind: str, *, dry_run: bool) -> None:
+    with pytest.raises(mnemon.InvalidArgumentError, match=f"no {kind} has this key"):
+        NEGATED[kind](client, dry_run=dry_run)
+    assert COUNTS[kind](client) == 2
+
+
+@pytest.mark.parametrize("kind", ["memory", "fact", "document", "semantic", "event"])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_erasure_by_a_key_that_no_record_has_is_refused(client: Client, kind: str, *, dry_run: bool) -> None:
+    place = "value" if kind == "fact" else "metadata"
+    key = F(f"{place}.knid")
+    for where in (key == "x", key != "x"):
+        with pytest.raises(mnemon.InvalidArgumentError, match="no record of this kind has this key"):
+            client.erasures.count(kind=kind, where=where) if dry_run else client.erasures.run(kind=kind, where=where)
+    assert sum(client.erasures.count(kind=kind, where=F(f"{place}.kind") == "x").values()) >= 2
+
+
 def test_a_purge_by_metadata_that_no_memory_has_is_refused(client: Client) -> None:
     with pytest.raises(mnemon.InvalidArgumentError, match=r"metadata\.knid: no memory has this key"):
         client.memories.purge(metadata={"knid": "x"})

@@ -140,7 +140,7 @@ class EpisodicMemoryServiceServicer(object):
         """PruneEvents removes events permanently: those before a time, those that match a filter, or those with given ids.
         They disappear from every answer at once, and from the disk once their segments are rewritten, which starts at
         once. The feed lists them. NOT_FOUND if one of the ids does not exist, unless allow_missing; then nothing is
-        removed. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no event has.
+        removed. INVALID_ARGUMENT if the filter has a metadata key that no event has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,7 +58,7 @@ class EpisodicMemoryServiceStub:
     """PruneEvents removes events permanently: those before a time, those that match a filter, or those with given ids.
     They disappear from every answer at once, and from the disk once their segments are rewritten, which starts at
     once. The feed lists them. NOT_FOUND if one of the ids does not exist, unless allow_missing; then nothing is
-    removed. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no event has.
+    removed. INVALID_ARGUMENT if the filter has a metadata key that no event has.
     """
     CompactTimeline: _grpc.UnaryStreamMultiCallable[_episodic_pb2.CompactTimelineRequest, _episodic_pb2.CompactTimelineResponse]
     """CompactTimeline seals the active segment, rewrites segments with removed events, and merges small ones. It streams
@@ -97,7 +97,7 @@ class EpisodicMemoryServiceAsyncStub(EpisodicMemoryServiceStub):
     """PruneEvents removes events permanently: those before a time, those that match a filter, or those with given ids.
     They disappear from every answer at once, and from the disk once their segments are rewritten, which starts at
     once. The feed lists them. NOT_FOUND if one of the ids does not exist, unless allow_missing; then nothing is
-    removed. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no event has.
+    removed. INVALID_ARGUMENT if the filter has a metadata key that no event has.
     """
     CompactTimeline: _aio.UnaryStreamMultiCallable[_episodic_pb2.CompactTimelineRequest, _episodic_pb2.CompactTimelineResponse]  # type: ignore[assignment]
     """CompactTimeline seals the active segment, rewrites segments with removed events, and merges small ones. It streams
@@ -175,7 +175,7 @@ class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """PruneEvents removes events permanently: those before a time, those that match a filter, or those with given ids.
         They disappear from every answer at once, and from the disk once their segments are rewritten, which starts at
         once. The feed lists them. NOT_FOUND if one of the ids does not exist, unless allow_missing; then nothing is
-        removed. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no event has.
+        removed. INVALID_ARGUMENT if the filter has a metadata key that no event has.
         """
 
     @_abc_1.abstractmethod

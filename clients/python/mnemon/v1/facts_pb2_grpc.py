@@ -167,8 +167,8 @@ class FactServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteFacts(self, request, context):
-        """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if none
-        matches, and the filter has a key that no fact has.
+        """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
+        the filter has a key that no fact has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -65,8 +65,8 @@ class FactServiceStub:
     `allow_missing`.
     """
     DeleteFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactsRequest, _facts_pb2.DeleteFactsResponse]
-    """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if none
-    matches, and the filter has a key that no fact has.
+    """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
+    the filter has a key that no fact has.
     """
 
 @_typing.type_check_only
@@ -106,8 +106,8 @@ class FactServiceAsyncStub(FactServiceStub):
     `allow_missing`.
     """
     DeleteFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactsRequest, _facts_pb2.DeleteFactsResponse]  # type: ignore[assignment]
-    """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if none
-    matches, and the filter has a key that no fact has.
+    """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
+    the filter has a key that no fact has.
     """
 
 class FactServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -204,8 +204,8 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.DeleteFactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.DeleteFactsResponse, _abc.Awaitable[_facts_pb2.DeleteFactsResponse]]:
-        """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if none
-        matches, and the filter has a key that no fact has.
+        """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
+        the filter has a key that no fact has.
         """
 
 def add_FactServiceServicer_to_server(servicer: FactServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

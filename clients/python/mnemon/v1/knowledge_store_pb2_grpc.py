@@ -155,7 +155,7 @@ class KnowledgeStoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteDocuments(self, request, context):
-        """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if none matches, and
+        """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if
         a filter has a metadata key that no document has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -54,7 +54,7 @@ class KnowledgeStoreServiceStub:
     DeleteDocument: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentRequest, _knowledge_store_pb2.DeleteDocumentResponse]
     """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
     DeleteDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentsRequest, _knowledge_store_pb2.DeleteDocumentsResponse]
-    """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if none matches, and
+    """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if
     a filter has a metadata key that no document has.
     """
     RebuildIndex: _grpc.UnaryStreamMultiCallable[_knowledge_store_pb2.RebuildIndexRequest, _knowledge_store_pb2.RebuildIndexResponse]
@@ -90,7 +90,7 @@ class KnowledgeStoreServiceAsyncStub(KnowledgeStoreServiceStub):
     DeleteDocument: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentRequest, _knowledge_store_pb2.DeleteDocumentResponse]  # type: ignore[assignment]
     """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
     DeleteDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentsRequest, _knowledge_store_pb2.DeleteDocumentsResponse]  # type: ignore[assignment]
-    """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if none matches, and
+    """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if
     a filter has a metadata key that no document has.
     """
     RebuildIndex: _aio.UnaryStreamMultiCallable[_knowledge_store_pb2.RebuildIndexRequest, _knowledge_store_pb2.RebuildIndexResponse]  # type: ignore[assignment]
@@ -177,7 +177,7 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _knowledge_store_pb2.DeleteDocumentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_knowledge_store_pb2.DeleteDocumentsResponse, _abc.Awaitable[_knowledge_store_pb2.DeleteDocumentsResponse]]:
-        """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if none matches, and
+        """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if
         a filter has a metadata key that no document has.
         """
 

@@ -177,7 +177,7 @@ class MemoryServiceServicer(object):
 
     def PurgeMemories(self, request, context):
         """PurgeMemories permanently removes all matching memories in one transaction: from the records, the vectors and the
-        keyword index. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no memory has.
+        keyword index. INVALID_ARGUMENT if the filter has a metadata key that no memory has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -63,7 +63,7 @@ class MemoryServiceStub:
     """UndeleteMemory reverts a soft delete. FAILED_PRECONDITION if the memory is not deleted."""
     PurgeMemories: _grpc.UnaryUnaryMultiCallable[_memory_pb2.PurgeMemoriesRequest, _memory_pb2.PurgeMemoriesResponse]
     """PurgeMemories permanently removes all matching memories in one transaction: from the records, the vectors and the
-    keyword index. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no memory has.
+    keyword index. INVALID_ARGUMENT if the filter has a metadata key that no memory has.
     """
     CountMemories: _grpc.UnaryUnaryMultiCallable[_memory_pb2.CountMemoriesRequest, _memory_pb2.CountMemoriesResponse]
     """CountMemories counts memories."""
@@ -109,7 +109,7 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """UndeleteMemory reverts a soft delete. FAILED_PRECONDITION if the memory is not deleted."""
     PurgeMemories: _aio.UnaryUnaryMultiCallable[_memory_pb2.PurgeMemoriesRequest, _memory_pb2.PurgeMemoriesResponse]  # type: ignore[assignment]
     """PurgeMemories permanently removes all matching memories in one transaction: from the records, the vectors and the
-    keyword index. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no memory has.
+    keyword index. INVALID_ARGUMENT if the filter has a metadata key that no memory has.
     """
     CountMemories: _aio.UnaryUnaryMultiCallable[_memory_pb2.CountMemoriesRequest, _memory_pb2.CountMemoriesResponse]  # type: ignore[assignment]
     """CountMemories counts memories."""
@@ -212,7 +212,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.PurgeMemoriesResponse, _abc.Awaitable[_memory_pb2.PurgeMemoriesResponse]]:
         """PurgeMemories permanently removes all matching memories in one transaction: from the records, the vectors and the
-        keyword index. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no memory has.
+        keyword index. INVALID_ARGUMENT if the filter has a metadata key that no memory has.
         """
 
     @_abc_1.abstractmethod

@@ -125,7 +125,7 @@ class SemanticMemoryServiceServicer(object):
     def DeleteSemanticMemories(self, request, context):
         """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
         them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
-        allow_missing; then nothing is removed. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no
+        allow_missing; then nothing is removed. INVALID_ARGUMENT if the filter has a metadata key that no
         statement has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -53,7 +53,7 @@ class SemanticMemoryServiceStub:
     DeleteSemanticMemories: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]
     """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
     them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
-    allow_missing; then nothing is removed. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no
+    allow_missing; then nothing is removed. INVALID_ARGUMENT if the filter has a metadata key that no
     statement has.
     """
     GetIndexStatus: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.GetIndexStatusRequest, _semantic_pb2.GetIndexStatusResponse]
@@ -86,7 +86,7 @@ class SemanticMemoryServiceAsyncStub(SemanticMemoryServiceStub):
     DeleteSemanticMemories: _aio.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]  # type: ignore[assignment]
     """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
     them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
-    allow_missing; then nothing is removed. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no
+    allow_missing; then nothing is removed. INVALID_ARGUMENT if the filter has a metadata key that no
     statement has.
     """
     GetIndexStatus: _aio.UnaryUnaryMultiCallable[_semantic_pb2.GetIndexStatusRequest, _semantic_pb2.GetIndexStatusResponse]  # type: ignore[assignment]
@@ -152,7 +152,7 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_semantic_pb2.DeleteSemanticMemoriesResponse, _abc.Awaitable[_semantic_pb2.DeleteSemanticMemoriesResponse]]:
         """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
         them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
-        allow_missing; then nothing is removed. INVALID_ARGUMENT if none matches, and the filter has a metadata key that no
+        allow_missing; then nothing is removed. INVALID_ARGUMENT if the filter has a metadata key that no
         statement has.
         """
 

@@ -212,15 +212,19 @@ class DocumentStore:
         """
         refuse([*strict_violations(where), *request_id_violations(request_id)])
         matching = strict_filter(where)
+        unmet = await self._offload(list, unmet_violations(self._records, where))
+        matched = await self._offload(self._records.count_documents, matching) if dry_run or unmet else 0
+        if matched:
+            refuse(unmet)
         if dry_run:
-            receipt = BulkDeleteReceipt(await self._offload(self._records.count_documents, matching))
+            receipt = BulkDeleteReceipt(matched)
         else:
             asked = (_typed(where.filters), where.scope, repr(where.expression))
             request = request_key(request_id, "delete-matching", *asked)
             receipt = await completion(self._records.delete_documents(matching, request=request))
         if receipt.deleted_count == 0:
-            # Checked afterwards, so that a call that removed the last document with a key can be repeated.
-            refuse(await self._offload(list, unmet_violations(self._records, where)))
+            # A call that removed the last document with a key can be repeated: its answer has a count.
+            refuse(unmet)
         await acknowledge(self._applier, ack, receipt.sequence)
         return receipt
 

@@ -1,8 +1,9 @@
 """Which records an erasure is about: those that a request names, or those that tombstones name. All of it blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -12,8 +13,9 @@ from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.documents import Document, DocumentFilter
 from mnemon_server.domain.episodic import EventSelection
 from mnemon_server.domain.erasure import EraseFilter, EraseTarget
-from mnemon_server.domain.facts import FactFilter
-from mnemon_server.domain.filters import Condition, Operator, RecordFilter
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.facts import KEY_PREFIXES, FactFilter
+from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Operator, RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF, WITHOUT_SCOPE, RecordKind
 from mnemon_server.domain.memories import MemoryFilter
 from mnemon_server.domain.namespaces import decode_namespace, encode_label, starts_with
@@ -25,8 +27,10 @@ from mnemon_server.services.documents.filters import strict_filter
 from mnemon_server.services.facts.filters import matching
 from mnemon_server.services.memories.filters import record_filter as memory_filter
 from mnemon_server.services.semantic.filters import record_filter as semantic_filter
+from mnemon_server.services.shared.filter_expressions import unknown_keys
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.tombstones import Names, is_erased
+from mnemon_server.services.timeline.selections import has_metadata_key
 from mnemon_server.services.timeline.selections import selection as event_selection
 from mnemon_server.wire.events import decode
 
@@ -73,6 +77,17 @@ class TargetSelection:
             return _NOTHING
         where = EventSelection(scope=target.where.scope, expression=target.where.expression)
         return self._vault.timeline.sequences(event_selection(where))
+
+    def unmet(self) -> list[FieldViolation]:
+        """The metadata keys of the filter that no record has; see `unknown_keys`."""
+        where = self._target.where
+        if where is None:
+            return []
+        has_key: Callable[[str], bool] = partial(has_metadata_key, self._vault.timeline)
+        if where.kind is not RecordKind.EVENT:
+            has_key = self._vault.collection(COLLECTION_OF[where.kind]).has_metadata_key
+        prefixes = KEY_PREFIXES if where.kind is RecordKind.FACT else (METADATA_PREFIX,)
+        return [*unknown_keys(where.expression, has_key, "filter.filter", "record of this kind", prefixes=prefixes)]
 
     def _where(self, kind: RecordKind) -> RecordFilter | None:
         target = self._target

@@ -147,6 +147,7 @@ class Eraser:
         refuse([*erasure_violations(request)])
         selection = TargetSelection(self._vault, request.target, self._clock)
         if request.dry_run:
+            refuse(await self._offload(selection.unmet))
             yield EraseCounts(dict((await self._survey(Names(b""), selection, None)).counts))
             return
         flags = ["revoke_keys"] if request.revoke_keys else []
@@ -156,6 +157,7 @@ class Eraser:
             return
         task = next((task for task, run in self._runs.items() if key is not None and run.request == key), None)
         if task is None:
+            refuse(await self._offload(selection.unmet))
             run = _Run(key)
             task = self._start(run, self._begin(request.target, selection, run, revoke_keys=request.revoke_keys))
         async for message in self._follow(task, self._runs[task]):

@@ -258,15 +258,18 @@ class FactStore:
     async def delete_many(self, where: FactFilter, *, dry_run: bool = False, request_id: str = "") -> BulkDeleteReceipt:
         """Removes for good, in one transaction, every fact that matches; `dry_run` counts them, and removes nothing."""
         refuse([*filter_violations(where), *request_id_violations(request_id)])
+        unmet = await self._offload(list, unmet_violations(self._records, where))
+        alive = living(where, self._clock())
+        matched = await self._offload(self._records.count_documents, alive) if dry_run or unmet else 0
+        if matched:
+            refuse(unmet)
         if dry_run:
-            receipt = BulkDeleteReceipt(
-                await self._offload(self._records.count_documents, living(where, self._clock()))
-            )
+            receipt = BulkDeleteReceipt(matched)
         else:
             receipt = await self._deletion.delete_many(where, request_id=request_id)
         if receipt.deleted_count == 0:
-            # Afterwards, so that a call that removed the last fact with a key can be repeated.
-            refuse(await self._offload(list, unmet_violations(self._records, where)))
+            # A call that removed the last fact with a key can be repeated: its answer has a count.
+            refuse(unmet)
         return receipt
 
     async def sweep(self, now: datetime) -> int:

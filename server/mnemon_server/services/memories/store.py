@@ -281,13 +281,17 @@ class MemoryStore:
         """
         refuse([*filter_violations(where), *_purge_violations(where, only_deleted), *request_id_violations(request_id)])
         records = record_filter(where, self._confidence, self._clock(), hidden=True if only_deleted else None)
+        unmet = await self._offload(list, unmet_violations(self._records, where))
+        matched = await self._offload(self._records.count_documents, records) if dry_run or unmet else 0
+        if matched:
+            refuse(unmet)
         if dry_run:
-            receipt = BulkDeleteReceipt(await self._offload(self._records.count_documents, records))
+            receipt = BulkDeleteReceipt(matched)
         else:
             receipt = await self._purge(where, records, only_deleted=only_deleted, request_id=request_id)
         if receipt.deleted_count == 0:
-            # Afterwards, so that a call that removed the last memory with a key can be repeated.
-            refuse(await self._offload(list, unmet_violations(self._records, where)))
+            # A call that removed the last memory with a key can be repeated: its answer has a count.
+            refuse(unmet)
         return receipt
 
     async def _purge(

@@ -246,20 +246,20 @@ class SemanticStore:
         self._check_warm()
         refuse(deletion_violations(memory_ids, where, request_id, expected_revision))
         deletion = Deletion(tuple(memory_ids), where, allow_missing, expected_revision)
-        if dry_run:
-            targets = await self._offload(find_targets, self._records, deletion)
-            return await self._told(targets.counted(), where)
+        unmet = await self._offload(builtins.list, unmet_violations(self._records, where)) if where else []
+        if dry_run or unmet:
+            matched = (await self._offload(find_targets, self._records, deletion)).counted()
+            if dry_run or matched.deleted_count:
+                refuse(unmet)
+                return matched
         named, which = builtins.list(memory_ids), repr(where or EVERYTHING)
         key = request_key(request_id, "semantic-delete", named, which, allow_missing, expected_revision)
         receipt = await completion(self._vault.transact(lambda tx: delete(tx, deletion), request=key))
         self._health.notice()
-        return await self._told(from_answer(receipt, deletion), where)
-
-    async def _told(self, deleted: DeletedSemantic, where: SemanticFilter | None) -> DeletedSemantic:
-        """The answer to a deletion. Raises InvalidArgumentError if it matched nothing, and no statement has a key."""
-        if where is not None and deleted.deleted_count == 0:
-            # Afterwards, so that a call that removed the last statement with a key can be repeated.
-            refuse(await self._offload(builtins.list, unmet_violations(self._records, where)))
+        deleted = from_answer(receipt, deletion)
+        if deleted.deleted_count == 0:
+            # A call that removed the last statement with a key can be repeated: its answer has a count.
+            refuse(unmet)
         return deleted
 
     async def create_snapshot(self, *, request_id: str = "") -> Snapshot:

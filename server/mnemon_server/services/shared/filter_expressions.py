@@ -54,7 +54,8 @@ def unknown_keys(
 ) -> Iterator[FieldViolation]:
     """The metadata keys in a filter that no record of this kind has.
 
-    In a deletion that matches nothing, they are typing errors, and are refused.
+    In a deletion they are typing errors, and are refused: records without a key match `ne`, so a misspelt key would
+    delete all of them. A repeated deletion is answered, although no record may have the key any more.
     """
     for place, condition in placed(expression, field) if expression else ():
         prefix = next((each for each in prefixes if condition.field.startswith(each)), None)

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from mnemon_server.domain.episodic import FILTER_FIELDS, LAST_DAYS_DEFAULT, EventSelection, WindowQuery
+from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Operator
+from mnemon_server.engines.promises.timeline import Timeline
 from mnemon_server.services.shared.filter_expressions import with_engine_names
 from mnemon_server.services.timeline.new_events import to_utc
 
@@ -46,3 +48,9 @@ def selection_before(before: datetime, where: EventSelection = EVERYTHING) -> Ev
 def earlier(time: datetime, by: timedelta) -> datetime:
     """The time that is earlier by `by`, or the earliest time there is."""
     return time - by if time - FIRST_TIME > by else FIRST_TIME
+
+
+def has_metadata_key(timeline: Timeline, key: str) -> bool:
+    """Whether any event has the key in its metadata. Blocks."""
+    having = EventSelection(expression=Condition(METADATA_PREFIX + key, Operator.EXISTS, (True,)))
+    return len(timeline.sequences(selection(having))) > 0

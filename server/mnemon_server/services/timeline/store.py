@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from mnemon_server.domain.clock import Clock, system_clock
@@ -32,7 +33,6 @@ from mnemon_server.domain.errors import (
     MnemonError,
     StorageFailedError,
 )
-from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Operator
 from mnemon_server.domain.validation import refuse, request_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.timeline import Timeline
@@ -53,7 +53,7 @@ from mnemon_server.services.timeline.new_events import event_writes
 from mnemon_server.services.timeline.pruning import EpisodicPruning, Pruning
 from mnemon_server.services.timeline.queries import TimelineQueries
 from mnemon_server.services.timeline.retention import RETENTION
-from mnemon_server.services.timeline.selections import EVERYTHING, selection
+from mnemon_server.services.timeline.selections import EVERYTHING, has_metadata_key
 
 READER_THREADS = 4
 BULK_PARTS = 2
@@ -261,16 +261,18 @@ class EpisodicStore:
         pruning = Pruning(
             before=before, where=where, event_ids=event_ids, allow_missing=allow_missing, request_id=request_id
         )
-        pruned = await (self.pruning.count(pruning) if dry_run else self.pruning.prune(pruning))
+        has_key = partial(has_metadata_key, self._timeline)
+        unmet = await self._offload(list, unknown_keys(where.expression, has_key, "filter.filter", "event"))
+        if dry_run or unmet:
+            matched = await self.pruning.count(pruning)
+            if dry_run or matched.count:
+                refuse(unmet)
+                return matched
+        pruned = await self.pruning.prune(pruning)
         if pruned.count == 0:
-            # Afterwards, so that a call that removed the last event with a key can be repeated.
-            keys = unknown_keys(where.expression, self._has_metadata_key, "filter.filter", "event")
-            refuse(await self._offload(list, keys))
+            # A call that removed the last event with a key can be repeated: its answer has a count.
+            refuse(unmet)
         return pruned
-
-    def _has_metadata_key(self, key: str) -> bool:
-        having = EventSelection(expression=Condition(METADATA_PREFIX + key, Operator.EXISTS, (True,)))
-        return len(self._timeline.sequences(selection(having))) > 0
 
     def compact(self, request_id: str = "") -> AsyncGenerator[CompactionProgress]:
         """Compacts the timeline. Yields the progress at least every second, at the end with `done`.
