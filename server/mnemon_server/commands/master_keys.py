@@ -54,9 +54,9 @@ class DataFolder:
             ConfigurationError: there is no such file.
             MnemonError, OSError: as AccessFile.
         """
-        from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, AccessFile
+        from mnemon_server.engines.access_file import AccessFile, has_access_file
 
-        if not create and not any((self.path / name).exists() for name in (FILE_NAME, COPY_NAME)):
+        if not create and not has_access_file(self.path):
             try:
                 self.path.stat()
                 lacks = "has no API keys and no tenants"
