@@ -56,6 +56,10 @@ class Ready:
         """See DocumentStore."""
         return StoreHealth(status=HealthStatus.HEALTHY, backend="local")
 
+    async def is_ready(self) -> bool:
+        """See DocumentStore."""
+        return True
+
 
 async def nothing() -> None:
     """Does nothing, because no store is open."""
@@ -385,8 +389,10 @@ async def test_only_the_status_answers_until_the_vaults_are_open() -> None:
         ):
             error = await failure_of(call)
             assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
-        # No message: if one is being written as the server ends the call, grpcio tells of that instead.
-        for stream in (episodic.BulkRecordEvents(sent()), episodic.CompactTimeline(pb.CompactTimelineRequest())):
+        for stream in (
+            episodic.BulkRecordEvents(sent(bulk([happened()]))),
+            episodic.CompactTimeline(pb.CompactTimelineRequest()),
+        ):
             _, error = await stream_end(stream)
             assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
 

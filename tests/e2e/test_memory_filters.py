@@ -100,7 +100,7 @@ async def refused(memories: Any, chosen: pb.MemoryFilter) -> dict[str, str]:
         (where(is_global=True), "A"),
         (where(is_global=False), "B"),
         (where(metadata=metadata(n=6)), "B"),
-        (where(metadata=metadata(n=6.0)), ""),
+        (where(metadata=metadata(n=6.0)), "B"),
         (where(metadata=metadata(n=5, done=False)), ""),
         (where(created={"start_time": Timestamp(seconds=1)}), "AB"),
         (where(created={"end_time": Timestamp(seconds=1)}), ""),

@@ -357,7 +357,7 @@ async def test_conditional_rule_matching(rules: Rules) -> None:
     assert await rules.matching("bob") == "default"
     candidate = semantic_pb2.SemanticMemory(content="c", scope={"user": "ada", "persona": "mentor"}, importance=0.5)
     # Only the candidate's values decide, not those of the statement that it conflicts with.
-    existing = semantic_pb2.SemanticMemory(content="e", scope={"user": "ada"}, source="skill", importance=0.9)
+    existing = semantic_pb2.SemanticMemory(content="e", scope=candidate.scope, source="skill", importance=0.9)
     for request in (
         pb.FindMatchingRuleRequest(candidate=candidate),
         pb.FindMatchingRuleRequest(candidate=candidate, existing=existing),

@@ -62,10 +62,10 @@ def test_a_sentence_in_both_statements_is_left_out() -> None:
 
 
 def test_each_signal_is_measured_alone_at_the_given_threshold() -> None:
-    # Terms: walks, the, dog, daily against walks, the, cat, daily, too: 3 of 4 are shared.
+    # Terms: walks, dog, daily against walks, cat, daily: 2 of 3 are shared.
     trial = _trial("Walks the dog daily.", "Walks the cat daily too.")
-    assert trial.fires(only(KEYWORD, keyword=0.74))
-    assert not trial.fires(only(KEYWORD, keyword=0.76))
+    assert trial.fires(only(KEYWORD, keyword=0.66))
+    assert not trial.fires(only(KEYWORD, keyword=0.68))
     assert not trial.fires(only(SEMANTIC, semantic=1.0))
 
 
@@ -84,8 +84,8 @@ def test_thresholds_are_chosen_only_by_the_choosing_half() -> None:
     near = [_pair("Walks the dog daily.", "Walks the cat daily too.", id=name) for name in _ids(Half.CHOOSING)]
     farther = [_pair("Walks the dog daily.", "Walks the cat twice today.", id=name) for name in _ids(Half.REPORTING)]
 
-    # All near pairs share 3 of 4 terms. The other pairs are found only at half of their terms.
-    assert choose(run_trials([*near, *farther], HashingEmbedder())) == Thresholds(semantic=0.95, keyword=0.7)
+    # All near pairs share 2 of 3 terms. The other pairs are found only at half of their terms.
+    assert choose(run_trials([*near, *farther], HashingEmbedder())) == Thresholds(semantic=0.95, keyword=0.65)
 
 
 def test_tables_name_their_figures_for_both_halves() -> None:

@@ -53,8 +53,8 @@ def test_plain_words_are_stems_without_stop_words() -> None:
     assert words.find(CHAT) == [["1"], []]
 
 
-@pytest.mark.parametrize(("written", "start"), [("text", "hi. I am a nurse"), ("role", "user: hi. I am a nurse")])
-def test_messages_are_stored_alone_or_with_the_role_in_front(written: str, start: str) -> None:
+@pytest.mark.parametrize(("written", "start"), [("text", "hi. I am a nurse"), ("author", "user: hi. I am a nurse")])
+def test_messages_are_stored_alone_or_with_the_author_in_front(written: str, start: str) -> None:
     collections = load(["chats", "languages"], None, written=written, questions_max=1)
 
     assert [each.set for each in collections].count("chats, reporting") == 4

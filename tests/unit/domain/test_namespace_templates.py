@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.namespaces import NamespaceTemplate, default_namespace, namespace_resolver
 
-LABELS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0."), min_size=1, max_size=20)
+LABELS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0."), max_size=20).map("x".__add__)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """Runs of events are stored in the order of their stream, whatever their sizes."""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -13,6 +16,16 @@ from mnemon_server.transport.status import Failure
 
 from tests.support.episodic_stores import open_episodic
 from tests.support.timeline_messages import bulk, happened
+
+
+def vault_of(opened: Any) -> Callable[[], Any]:
+    """A vault that has the opened timeline."""
+
+    @asynccontextmanager
+    async def lease() -> AsyncIterator[SimpleNamespace]:
+        yield SimpleNamespace(episodic=opened.store)
+
+    return lease
 
 
 def run_of(first: int, count: int, **fields: Any) -> pb.BulkRecordEventsRequest:
@@ -30,7 +43,7 @@ def stored(outcomes: list[EventReceipt | Failure]) -> list[EventReceipt]:
 
 async def test_events_of_a_stream_are_stored_in_its_order() -> None:
     async with open_episodic() as opened:
-        runs = EventRuns(opened.store)
+        runs = EventRuns(vault_of(opened))
         # Each run begins while the previous one is read, and is read faster.
         sizes, first, working = (3 * PART + 7, 2 * PART, PART, 150, 1, 1), 0, []
         for size in sizes:
@@ -47,7 +60,7 @@ async def test_an_invalid_event_fails_alone_in_its_place() -> None:
         run = run_of(0, 5)
         run.requests[1].event.ClearField("event_time")
         run.requests[3].event.scope.Clear()
-        outcomes = await EventRuns(opened.store).record(run)
+        outcomes = await EventRuns(vault_of(opened)).record(run)
         assert [isinstance(outcome, EventReceipt) for outcome in outcomes] == [True, False, True, False, True]
         timeless, nobodys = (outcome for outcome in outcomes if isinstance(outcome, Failure))
         assert timeless.code is nobodys.code is grpc.StatusCode.INVALID_ARGUMENT
@@ -60,18 +73,18 @@ async def test_an_invalid_event_fails_alone_in_its_place() -> None:
 async def test_a_run_has_a_maximum_size(count: int) -> None:
     async with open_episodic() as opened:
         with pytest.raises(InvalidArgumentError, match="requests: must be 1 to 10,000"):
-            await EventRuns(opened.store).record(run_of(0, count))
+            await EventRuns(vault_of(opened)).record(run_of(0, count))
         assert await opened.contents() == []
 
 
 async def test_a_full_disk_fails_each_event_and_a_cold_index_fails_the_stream() -> None:
     async with open_episodic() as opened:
         opened.timeline.append_error = StorageFullError("no space is left")
-        outcomes = await EventRuns(opened.store).record(run_of(0, PART + 1))
+        outcomes = await EventRuns(vault_of(opened)).record(run_of(0, PART + 1))
         assert {outcome.code for outcome in outcomes if isinstance(outcome, Failure)} == {
             grpc.StatusCode.RESOURCE_EXHAUSTED
         }
         assert len(outcomes) == PART + 1
         opened.timeline.is_warm = False
         with pytest.raises(IndexWarmingError):
-            await EventRuns(opened.store).record(run_of(0, PART + 1))
+            await EventRuns(vault_of(opened)).record(run_of(0, PART + 1))

@@ -158,9 +158,11 @@ def test_every_invalid_value_is_named_at_once() -> None:
 
 def test_every_action_and_every_repair_has_its_number() -> None:
     assert set(convert.ACTIONS) == set(pb.MemoryAction.values()) - {0}
-    assert set(convert.REPAIRS.values()) == set(pb.JsonRepair.values()) - {0}
+    assert set(convert.REPAIRS.values()) == set(pb.JsonRepair.values()) - {0, pb.JSON_REPAIR_INNER_QUOTES}
     told = {repair.name: repair.value for repair in mnemon.JsonRepair}
-    assert told == {"UNKNOWN": "unknown"} | {repair.name: repair.value for repair in Repair}
+    assert told == {"UNKNOWN": "unknown", "INNER_QUOTES": "quotes inside of strings"} | {
+        repair.name: repair.value for repair in Repair
+    }
     assert fields(requests.read_actions, pb.ListToolsRequest(actions_permitted=[1, 0])) == ["actions_permitted[1]"]
 
 
