@@ -96,7 +96,9 @@ SAMPLES = [
 
 
 def test_every_error_that_can_be_raised_has_a_row() -> None:
-    assert set(_all_errors()) - ABSTRACT - WITHIN_TRANSACTIONS == set(STATUS_CODES)
+    # The errors of the library never reach the transport; another test of the process may have imported them.
+    raised = {each for each in _all_errors() if each.__module__ != "mnemon_server.knowledge_store"}
+    assert raised - ABSTRACT - WITHIN_TRANSACTIONS == set(STATUS_CODES)
     assert {type(sample) for sample in SAMPLES} == set(STATUS_CODES)
 
 
