@@ -105,7 +105,7 @@ async def running_server(
 async def _open_default(vaults: VaultPool, *, is_shared: bool) -> None:
     """Opens the default vault, so that problems with the data folder appear at the start, not at the first call.
 
-    On a server that is shared by tenants, damage in this vault does not keep the others from theirs.
+    On a server with several tenants, damage in this vault does not affect the others.
     """
     try:
         async with vaults.use(DEFAULT_TENANT):
@@ -153,7 +153,7 @@ async def open_vaults(
 
         async def open_vault(tenant: str) -> OpenVault:
             if place:
-                # Otherwise, an empty vault would be made where the folder was.
+                # Without this check, an empty vault would be created at the old path.
                 await asyncio.to_thread(place.require)
             return await open_vault_of(settings, tenant, batcher.of(tenant), models, master, registry, judge, keys)
 

@@ -81,9 +81,9 @@ class KnowledgeStore(Protocol):
     """Documents that can be searched by meaning. All methods may be called concurrently by many tasks.
 
     Errors are KnowledgeStoreErrors: InvalidDocumentError, InvalidSearchError, EmbeddingError, IndexingError,
-    SearchError, BackendConnectionError. Those of the disk, such as StorageFullError, are MnemonErrors.
+    SearchError, BackendConnectionError. Disk errors, such as StorageFullError, are other MnemonErrors.
 
-    The parameters are as narrow as can be, so that a class may take more: metadata as any mapping, a default `top_k`.
+    Parameters are as narrow as possible, so that classes may accept more: any mapping as metadata, a default `top_k`.
     """
 
     async def index_document(self, doc_id: str, content: str, metadata: dict[str, Any]) -> bool:

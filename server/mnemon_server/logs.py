@@ -61,7 +61,7 @@ def configure_logging(*, log_format: str, level: str) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    # gRPC takes it for an error that a client left before its answer.
+    # gRPC treats a client that disconnects before its answer as an error.
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_of_no_left_call)
     # The product's own modules may use the standard library as well.
     logging.getLogger("mnemon_server").setLevel(level.upper())

@@ -305,8 +305,8 @@ def test_the_command_on_the_folder_manages_the_keys_of_operators(tmp_path: Path)
     revoked = run_on_folder("keys", "revoke", operator, "--operators", *folder)
     assert revoked == Done(0, f"the key {key_id(operator)} is revoked\n", "")
     assert run_on_folder("keys", "list", "--operators", *folder) == Done(0, "", "no API keys of operators\n")
-    nobody = run_on_folder("keys", "list", "--tenant", "nobody", *folder)
-    assert nobody == Done(0, "", "no API keys of the tenant 'nobody'\n")
+    unknown = run_on_folder("keys", "list", "--tenant", "unknown", *folder)
+    assert unknown == Done(0, "", "no API keys of the tenant 'unknown'\n")
     assert key_id(admin) in run_command("keys", "list", "--tenant", "default", *folder).stdout
     refused = run_command("keys", "create", "x", "--role", "operator", "--tenant", "ada", *folder)
     assert refused.returncode == 1

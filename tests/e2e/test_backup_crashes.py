@@ -82,7 +82,7 @@ def test_a_killed_backup_does_not_exist_and_can_be_made_again(
 
 @pytest.fixture(scope="module")
 def left(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a killed backup has left."""
+    """The folder that a killed backup leaves behind."""
     folder = tmp_path_factory.mktemp("left")
     run_killed("os.rename", 1, folder, "backup", str(folder / "monday"), "--data-dir", str(kept / "data"))
     assert (folder / ".monday.part/records.db").exists()

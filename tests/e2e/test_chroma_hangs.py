@@ -37,7 +37,7 @@ def serving(folder: Path, port: int) -> Iterator[ServerProcess]:
 
 @contextmanager
 def statuses_of(address: str, service: str) -> Iterator[list[int]]:
-    """What a health watch has told so far."""
+    """The statuses that a health watch has reported so far."""
     told: list[int] = []
     with grpc.insecure_channel(address) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=service))

@@ -32,7 +32,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "key": (lambda vault: (vault / "vault.key").write_bytes(b"x" * 100), "vault.key is damaged"),
     "no key": (lambda vault: (vault / "vault.key").unlink(), "vault.key, which is missing"),
 }
-"""What happens to the files of a vault, and what its callers are told."""
+"""An accident of the files of a vault, and the error that its callers get."""
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ async def test_a_timeline_that_cannot_be_loaded_is_told_and_everything_else_is_s
     with closing(open_database(records)) as connection:
         page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'timeline_dead'").get
     flip(records, page * 4_096 - 200)
-    # A process of its own, since those of tests wait until the timeline is loaded.
+    # In its own process, because the test servers wait until the timeline is loaded.
     with server_process(tmp_path, "--knowledge-store-backend", "local") as process:
         async with AsyncClient(await asyncio.to_thread(process.address)) as client:
             await client.wait_until_ready()

@@ -22,17 +22,17 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mnemon]:
 
 
 def test_a_filter_by_a_key_that_no_document_has_is_ignored_with_a_warning(memory: Mnemon) -> None:
-    filters: dict[str, Any] = {"nobody_has_this": 1, "topic": "travel"}
-    with pytest.warns(IgnoredFilterWarning, match="nobody_has_this") as warned:
+    filters: dict[str, Any] = {"unused_key": 1, "topic": "travel"}
+    with pytest.warns(IgnoredFilterWarning, match="unused_key") as warned:
         answer = memory.documents.search("window", filters=filters)
 
     assert warned[0].filename == __file__
     assert {hit.doc_id for hit in answer} <= {"travel-1", "travel-2"}
-    assert [ignored.key for ignored in answer.ignored_filters] == ["nobody_has_this"]
-    with pytest.warns(IgnoredFilterWarning, match="nobody_has_this"):
-        assert memory.documents.count(filters={"nobody_has_this": 1}) == 3
-    with pytest.warns(IgnoredFilterWarning, match="nobody_has_this") as warned:
-        assert len(list(memory.documents.list(filters={"nobody_has_this": 1}, page_size=1))) == 3
+    assert [ignored.key for ignored in answer.ignored_filters] == ["unused_key"]
+    with pytest.warns(IgnoredFilterWarning, match="unused_key"):
+        assert memory.documents.count(filters={"unused_key": 1}) == 3
+    with pytest.warns(IgnoredFilterWarning, match="unused_key") as warned:
+        assert len(list(memory.documents.list(filters={"unused_key": 1}, page_size=1))) == 3
     assert len(warned) == 1
 
 
@@ -51,7 +51,7 @@ def test_a_filter_of_another_type_finds_nothing_with_a_warning(memory: Mnemon) -
 
 
 def test_a_filter_that_no_document_can_match_is_refused_if_strict(memory: Mnemon) -> None:
-    filters: dict[str, Any] = {"nobody_has_this": 1, "topic": "travel", "year": "2024"}
+    filters: dict[str, Any] = {"unused_key": 1, "topic": "travel", "year": "2024"}
     for call in (
         lambda: memory.documents.search("window", filters=filters, strict=True),
         lambda: memory.documents.count(filters=filters, strict=True),
@@ -62,7 +62,7 @@ def test_a_filter_that_no_document_can_match_is_refused_if_strict(memory: Mnemon
     ):
         with pytest.raises(InvalidArgumentError, match="no document has this key") as raised:
             call()
-        assert {each.field for each in raised.value.violations} == {"filters.nobody_has_this", "filters.year"}
+        assert {each.field for each in raised.value.violations} == {"filters.unused_key", "filters.year"}
     assert memory.documents.count() == 3
 
 

@@ -25,7 +25,7 @@ async def bound_key(admin: AsyncClient, *users: str, namespace: str = "") -> Key
 
 
 async def is_refused(address: str, secret: str) -> bool:
-    """Whether nobody can call with a key any more."""
+    """Whether a key is no longer accepted."""
     async with AsyncClient(address, api_key=secret) as client:
         try:
             await client.who_am_i()

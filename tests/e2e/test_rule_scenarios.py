@@ -356,7 +356,7 @@ async def test_conditional_rule_matching(rules: Rules) -> None:
     assert await rules.matching("bob", importance=0.951) == "default"
     assert await rules.matching("bob") == "default"
     candidate = semantic_pb2.SemanticMemory(content="c", scope={"user": "ada", "persona": "mentor"}, importance=0.5)
-    # Only the candidate's values decide, not those of the statement that it conflicts with.
+    # Only the candidate's values matter, not the values of the existing statement.
     existing = semantic_pb2.SemanticMemory(content="e", scope=candidate.scope, source="skill", importance=0.9)
     for request in (
         pb.FindMatchingRuleRequest(candidate=candidate),

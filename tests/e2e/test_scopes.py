@@ -107,7 +107,7 @@ def write_task(client: Client, scope: Scope, label: str) -> None:
 
 
 def bridged(client: Client, scope: Scope) -> list[tuple[Scope, Any]]:
-    """What the bridge saved, once it has: a statement is linked to its event."""
+    """Waits for the statement that the bridge saves and links to its event."""
     deadline = time.monotonic() + WAIT_S
     while True:
         results = client.semantic.search(TEXT, limit=100, **given(scope)).results

@@ -1,4 +1,4 @@
-"""What a run of schemathesis does beyond its own: credentials, and the failures that are none, each with its reason.
+"""Hooks of schemathesis: credentials, and expected failures with their reasons.
 
 Schemathesis loads this file. It calls every method with what the description allows, and with what it forbids.
 """
@@ -27,7 +27,7 @@ PARTLY_READ = re.compile(r"/(?:Update(?:Document|Memory|Rule|RoutingPolicy|Tenan
 
 BEYOND_THE_SCHEMA: Mapping[str, str] = {
     r"\.condition\.(?:field|values)": "depends on the kind of record",
-    r"must have \d+ numbers|must not be all zeros|only finite numbers": "vectors are as long as those of the model",
+    r"must have \d+ numbers|must not be all zeros|only finite numbers": "the length of vectors depends on the model",
     r"^(?:page_token|cursor): ": "comes from an earlier answer",
     r"^base_(?:manifest|name): ": "comes from an earlier backup",
     r"must not be empty (?:if|unless)|must have a scope or a filter": "an empty object may stand in another",
@@ -42,7 +42,7 @@ BEYOND_THE_SCHEMA: Mapping[str, str] = {
     r"must be unset if": "depends on another field",
     r"within 2\^53": "any number is a value of JSON",
 }
-"""What the server demands and a schema cannot say: the field and the description of a violation, and the reason."""
+"""Demands of the server that a schema cannot express: field and description of a violation, and the reason."""
 
 
 @schemathesis.hook

@@ -16,7 +16,7 @@ from mnemon._errors import IncompleteBackupError
 
 MANIFEST = "manifest.json"
 DRAFTS = ".*.part"
-"""The names of folders of backups that are being made, or were when their process was killed."""
+"""The names of folders of unfinished backups, whether in progress or killed."""
 _CONTENTS = frozenset({MANIFEST, "records.db", "records.db.changed", "vault.key", "timeline"})
 """The contents of such folders. A folder with anything else belongs to another program."""
 _PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99})?")
@@ -45,7 +45,7 @@ class BackupFolder:
         if target.exists():
             raise FileExistsError(errno.EEXIST, "it exists already", str(target))
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Otherwise, a folder that is not locked yet might be taken for one of a killed process.
+        # An unlocked folder would look like the leftover of a killed process.
         with _locked(target.parent):
             _discard(target.parent)
             self._draft.mkdir(mode=0o700, exist_ok=True)
@@ -127,7 +127,7 @@ class BackupFolder:
 
 
 def discard_drafts(folder: Path) -> list[str]:
-    """Removes what killed processes have left of backups in a folder. Returns the names of those that are being made.
+    """Removes leftovers of killed backups in a folder. Returns the names of the backups in progress.
 
     Raises OSError if the folder cannot be read.
     """

@@ -16,7 +16,7 @@ DEFAULT_KEYS = ("org_id", "user_id", "agent_id")
 
 _BLANK_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
 _BLANK_CHARACTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe0e\ufe0f\uffa0")
-"""Letters, marks and symbols of Unicode that show nothing."""
+"""Unicode letters, marks and symbols without a visible glyph."""
 _CONFIGURABLE = "configurable"
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _SPECIAL = re.compile(r"[\\.]")
@@ -102,7 +102,7 @@ def is_label(text: str) -> bool:
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text has characters, but none that can be seen."""
+    """Whether a text has only invisible characters; false if it is empty."""
     seen = (unicodedata.category(each) not in _BLANK_CATEGORIES and each not in _BLANK_CHARACTERS for each in text)
     return bool(text) and not any(seen)
 

@@ -1,4 +1,4 @@
-"""The arguments of commands, and texts by others, printed so that they cannot move a cursor or forge a line."""
+"""Arguments of commands, and safe output: printed text cannot move the cursor or forge a line."""
 
 import re
 from datetime import timedelta
@@ -30,14 +30,14 @@ def echo(text: str, *, err: bool = False, is_line: bool = False) -> None:
 
 
 def filled(text: str) -> str:
-    """An argument that must not be empty, as it is if a script passes a variable that is not set."""
+    """Rejects an empty argument, such as an unset variable in a script."""
     if not text:
         raise click.BadParameter("it must not be empty; a variable may be unset")
     return text
 
 
 def span(number: float, unit: timedelta) -> timedelta:
-    """So many units, at most ten thousand years, so that what checks the limits refuses any larger number, and NaN."""
+    """So many units, capped at ten thousand years, so that range checks reject larger numbers and NaN."""
     most = _SPAN_MAX / unit
     # The order matters: `min` returns its first argument if the other is NaN.
     return max(-most, min(most, number)) * unit

@@ -39,8 +39,8 @@ def open_erasure(
     offload: Offload,
     keys: KeyRing | None,
 ) -> Eraser:
-    """Opens the service, which completes what was begun once it is entered. `keys` are those of the server, if it has
-    them open.
+    """Opens the service, which completes unfinished erasures once it is entered. `keys`: the key ring of the server, if
+    it is open.
     """
     access = AccessTraces(tenant, partial(_opened, settings, keys), partial(clear_subjects, settings.data_dir), offload)
     rewritten = [store.applier for store in stores if store.applier is not None]

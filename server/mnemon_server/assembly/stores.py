@@ -165,7 +165,7 @@ def _collection_name(name: str, tenant: str) -> str:
     """The name of a collection on a ChromaDB server, where each tenant has its own collections."""
     if tenant == DEFAULT_TENANT:
         return name
-    # ChromaDB refuses a name that ends like "team_"; no id of a tenant contains a period.
+    # ChromaDB rejects names such as "team_". Tenant ids never contain a period.
     return f"{name}-{tenant}" if tenant[-1].isalnum() else f"{name}-{tenant}.0"
 
 

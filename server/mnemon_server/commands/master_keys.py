@@ -48,7 +48,7 @@ class DataFolder:
         return self.given or load_settings(environ=os.environ).settings.data_dir
 
     def open_access(self, *, create: bool = False) -> "AccessFile":
-        """The file of keys and tenants, which the caller closes; only with `create` may it be a new one.
+        """Opens the file of keys and tenants, for the caller to close. Creates it only with `create`.
 
         Raises:
             ConfigurationError: there is no such file.

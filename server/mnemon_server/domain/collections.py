@@ -141,7 +141,7 @@ COMMON_FIELDS = ("id", "content", "user", "household", "persona", "agent", "proj
 
 
 def index_name_problem(name: str) -> str:
-    """The rule of ChromaDB that the name of a collection breaks, as the end of a sentence; empty if it is valid."""
+    """The ChromaDB rule that a collection name violates, as the end of a sentence; empty if the name is valid."""
     if _INDEX_NAME.fullmatch(name):
         return ""
     return (

@@ -58,7 +58,7 @@ class VaultDamagedError(RecordDamagedError):
     """A vault as a whole cannot be read. Other vaults are not affected."""
 
     def __init__(self, message: str) -> None:
-        """`message` says what is damaged or missing, and what would help."""
+        """`message` says what is damaged or missing, and how to fix it."""
         self.collection, self.record_id = "vault", ""
         MnemonError.__init__(self, message)
 

@@ -14,7 +14,7 @@ from mnemon_server.domain.records import Scope
 SECRET = "erasure.secret"  # noqa: S105 - the key under which it is stored
 """The value of a vault with the secret of its tombstones."""
 RECEIPTS = "erasure.receipt."
-"""With what the keys of receipts begin; the time of the erasure follows."""
+"""Prefix of the keys of receipts, followed by the time of the erasure."""
 REPLAY = "erasure.replay"
 """The value of a restored vault that has to erase again: the time of the newest tombstone that it had before, in
 microseconds since 1970. Empty or missing otherwise."""

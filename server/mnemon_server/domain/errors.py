@@ -489,7 +489,7 @@ class EmbeddingError(KnowledgeStoreError):
 
 
 class BackendConnectionError(KnowledgeStoreError):
-    """A backend cannot be reached that alone could answer: the vector database, or the endpoint that runs the model."""
+    """The only backend that could answer is unreachable: the vector database, or the endpoint of the model."""
 
     reason = ErrorReason.BACKEND_UNREACHABLE
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 MetadataValue = str | int | float | bool | tuple[str, ...] | datetime
-"""A typed value: 5, 5.0, True and "5" are four different values, of which filters find the first two by either. Times
+"""A typed value: 5, 5.0, True and "5" are four different values; filters treat 5 and 5.0 as equal. Times
 are aware, in UTC, to the microsecond.
 """
 
@@ -125,12 +125,12 @@ class FilterNote:
 
 @dataclass(frozen=True, slots=True)
 class FilterNotes:
-    """The filters that did not choose among the records."""
+    """Filters that did not work as the caller may expect."""
 
     ignored: tuple[FilterNote, ...] = ()
-    """Not applied: no record can have such a key, or none has it."""
+    """Not applied: the key is invalid, or does not occur in any record."""
     unmatched: tuple[FilterNote, ...] = ()
-    """Applied, so that nothing was found: records have the key, but with values of other types alone."""
+    """Applied, so nothing was found: the key occurs only with values of other types."""
 
 
 @dataclass(frozen=True, slots=True)

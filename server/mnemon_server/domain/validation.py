@@ -101,7 +101,7 @@ def text_violations(text: str, field: str, bytes_max: int) -> Iterable[FieldViol
 
 
 def name_violations(name: str, field: str) -> Iterable[FieldViolation]:
-    """The violations in what an operator calls something; lists print it in one line."""
+    """The violations in a name that an operator chose; lists print it on one line."""
     if not is_name(name):
         yield FieldViolation(
             field, "must not contain line breaks, control characters or characters that turn the direction of text"

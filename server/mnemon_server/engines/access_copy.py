@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class AccessCopy:
     """The copy, which is equal to the file byte by byte after each commit.
 
-    Every commit changes the first page and another one. So if the two differ in nothing but damaged pages, the copy is
+    Every commit changes the first page and another one. So if the two differ only in damaged pages, the copy is
     of the same commit, and no key that was revoked comes back with it.
     """
 
@@ -39,10 +39,10 @@ class AccessCopy:
         return self._copy.exists() and not (self._file.exists() and self._file.stat().st_size)
 
     def restore(self, *, dry_run: bool = False) -> None:
-        """Makes the file anew from the copy, which is alone, durably. No process opens the file meanwhile.
+        """Restores a missing file from the copy, durably. Other processes must not open it meanwhile.
 
         Raises:
-            PageDamagedError: the copy is damaged, and stays alone.
+            PageDamagedError: the copy is damaged; the file stays missing.
             VaultKeyError: the key cannot be read.
             apsw.Error, OSError: the copy cannot be read, or the file not be written.
         """
@@ -56,10 +56,10 @@ class AccessCopy:
             log.warning("%s was missing, and was put back from %s", self._file, self._copy.name)
 
     def mend(self, *, dry_run: bool = False) -> list[int]:
-        """Puts damaged pages of the file back, durably; returns their numbers. This process has no connection to it.
+        """Restores damaged pages of the file, durably; returns their numbers. This process must not have it open.
 
         Raises:
-            PageDamagedError: the copy is missing, damaged, or of another commit. Both files are as they were.
+            PageDamagedError: the copy is missing, damaged, or from another commit. Both files are unchanged.
             VaultKeyError: the key cannot be read.
             apsw.Error, OSError: the file cannot be read or written.
         """
@@ -69,7 +69,7 @@ class AccessCopy:
             return []
         try:
             with closing(connect(self._file, self._keys, busy_timeout_ms=BUSY_TIMEOUT_MS)) as connection:
-                # Nobody writes meanwhile.
+                # The lock keeps writers out.
                 connection.execute("BEGIN IMMEDIATE")
                 damaged = [*PageFile(connection).damaged()]
                 if damaged:
@@ -112,7 +112,7 @@ class AccessCopy:
             log.warning("page %s of %s was damaged, and was put back from %s", named, self._file, self._copy.name)
 
     def _damaged(self, path: Path) -> list[int]:
-        """The damaged pages of one of the two. No connection of this process has it open."""
+        """The damaged pages of one of the two files. This process must have no connection to it."""
         try:
             with closing(connect_at_rest(path, self._keys)) as connection:
                 return [*PageFile(connection).damaged()]

@@ -86,23 +86,23 @@ _MIGRATIONS = (_KEYS, _PAGE_KEY, _BOUNDS, _TENANTS, _QUOTAS, _ENDED)
 
 
 class AccessMissingError(ConfigurationError):
-    """The file is missing, and its copy is there: a new file would begin without the keys in the copy."""
+    """The file is missing but its copy exists: a new file would lack the keys in the copy."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"nobody can be authenticated: {str(path)!r} is missing or empty, and its second copy, {COPY_NAME}, is "
+            f"callers cannot be authenticated: {str(path)!r} is missing or empty, and its second copy, {COPY_NAME}, is "
             "there: `mnemon-server repair` puts it back from the copy; to begin anew without the keys and tenants in "
             "it, move both files away"
         )
 
 
 class AccessDamagedError(VaultDamagedError, ConfigurationError):
-    """The file is damaged, and its copy cannot replace it: nobody can be authenticated."""
+    """The file is damaged and cannot be restored from its copy, so callers cannot be authenticated."""
 
     def __init__(self, path: Path, damage: RecordDamagedError) -> None:
         where = ", ".join(f"page {page}" for page in getattr(damage, "pages", ())) or "a page"
         super().__init__(
-            f"nobody can be authenticated: {where} of {str(path)!r} is damaged on disk, and its second copy is "
+            f"callers cannot be authenticated: {where} of {str(path)!r} is damaged on disk, and its second copy is "
             f"missing, damaged, or of another time. Put {FILE_NAME} and {KEY_NAME} back from a copy of the data folder."
             f" Without one, move both {FILE_NAME} and {COPY_NAME} away, and make new keys with `mnemon-server keys "
             "create NAME --tenant TENANT --role ROLE`: the vaults stay as they are; set names, quotas and suspensions "
@@ -111,7 +111,7 @@ class AccessDamagedError(VaultDamagedError, ConfigurationError):
 
 
 def has_access_file(folder: Path) -> bool:
-    """Whether a data folder has keys and tenants, be it in the copy alone. Raises OSError if that cannot be seen."""
+    """Whether a data folder has keys and tenants, if only in the copy. Raises OSError if the folder cannot be read."""
     return any((folder / name).exists() for name in (FILE_NAME, COPY_NAME))
 
 
@@ -128,7 +128,7 @@ class AccessFile:
         encrypted first. `master` encrypts its key, which is in a file of its own.
 
         Raises:
-            AccessMissingError: the file is missing, and its copy is not.
+            AccessMissingError: the file is missing but its copy exists.
             ConfigurationError: the folder cannot be used, the file is damaged, not ours, or of a newer format, or its
                 key cannot be read.
             StorageFullError, StorageFailedError: the file cannot be encrypted.

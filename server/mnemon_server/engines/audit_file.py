@@ -221,6 +221,6 @@ def caller_names(data_dir: Path) -> Callable[[str], str]:
 
 
 def clear_subjects(data_dir: Path) -> set[str]:
-    """Whom tokens named that lines of the log have in clear: earlier versions wrote them so. Blocks."""
+    """The subjects of tokens that earlier versions logged in plain text. Blocks."""
     found = {each for line in _lines(data_dir / FOLDER_NAME) for each in _PERSON.findall(line)}
     return {json.loads(b'"%b"' % each) for each in found}

@@ -22,14 +22,14 @@ def settled_stamp(path: Path) -> Stamp | None:
 
 
 class FileMovedError(StorageFailedError):
-    """The open file is no longer the one at its path: what is written to it would not be found after a restart."""
+    """The open file is no longer the one at its path, so writes would be lost after a restart."""
 
 
 class Place:
-    """Where a file was opened. Any thread may call any method."""
+    """The identity of an opened file. Any thread may call any method."""
 
     def __init__(self, path: Path, name: str = "") -> None:
-        """The file is open. `name` is that of its folder, if messages shall name it instead. Raises OSError if the file
+        """Takes an open file. `name`: of its folder, to be used in messages. Raises OSError if the file
         is gone already.
         """
         self._path = path
@@ -37,7 +37,7 @@ class Place:
         self._identity = _identity(path)
 
     def problem(self) -> str | None:
-        """Why nothing may be written to it: the path leads to another file, or to none."""
+        """The reason why writes would be lost: the path leads to another file, or does not exist."""
         try:
             if _identity(self._path) == self._identity:
                 return None

@@ -36,14 +36,14 @@ class LinkError(ConfigurationError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"{str(path)!r} is a symbolic link, and none is followed within the data folder, because it could lead to "
-            "the data of another tenant: put the file or folder itself there, or mount a disk there. The data folder "
-            "itself may be a link"
+            f"{str(path)!r} is a symbolic link. Links inside the data folder are not followed, because one could lead "
+            "to the data of another tenant: put the file or folder itself there, or mount a disk there. The data "
+            "folder itself may be a link"
         )
 
 
 def find_links(folder: Path) -> list[Path]:
-    """The symbolic links in a folder and all its subfolders, sorted; the folder alone if it is one."""
+    """The symbolic links in a folder and its subfolders, sorted; only the folder itself if it is a link."""
     if folder.is_symlink():
         return [folder]
     walk = os.walk(folder)
@@ -52,7 +52,7 @@ def find_links(folder: Path) -> list[Path]:
 
 
 def refuse_links(*paths: Path) -> None:
-    """Raises LinkError if one of these files or folders is a symbolic link, or has one below it."""
+    """Raises LinkError if one of these files or folders is, or contains, a symbolic link."""
     for link in (link for path in paths for link in find_links(path)):
         raise LinkError(link)
 
@@ -122,7 +122,7 @@ class FolderLock:
 
     def place(self) -> Place:
         """Where the locked folder is. Raises OSError if it is gone already."""
-        # That of the file, which is open: the number of a folder that was removed is given to a new one.
+        # From the open file, because the inode number of a removed folder may be reused.
         return Place(self._folder / "LOCK", self._folder.name)
 
     def close(self) -> None:

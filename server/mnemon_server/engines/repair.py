@@ -51,7 +51,7 @@ class Finding:
 
 
 def access_damage(keys: VaultKeyFile) -> Iterator[tuple[str, str]]:
-    """The damage in the file of keys and tenants, in its copy and in its own key: each file with its problem."""
+    """The damaged files among the file of keys and tenants, its copy and its key, each with its problem."""
     if _copy_of(keys).is_alone():
         yield FILE_NAME, VAULT_GONE
     for path in (keys.folder / FILE_NAME, keys.folder / COPY_NAME):

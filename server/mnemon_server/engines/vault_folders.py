@@ -26,7 +26,7 @@ _DRAFT, _READY, _FORMER = ".restoring-", ".restored-", ".replaced-"
 log = logging.getLogger(__name__)
 
 _KNOWN = "vaults"
-"""In the data folder: an empty file for each vault that was made, so that one whose files are gone is missed."""
+"""Folder in the data folder with an empty file for each vault, to notice when a vault's files disappear."""
 
 VAULT_GONE = "the file is missing or empty"
 
@@ -40,7 +40,7 @@ def vaults_folder(data_dir: Path) -> Path:
 
 
 def require_vault(data_dir: Path, tenant: str) -> None:
-    """Raises VaultDamagedError if a tenant's vault was made, and its records are gone. Blocks."""
+    """Raises VaultDamagedError if a tenant's vault exists but its records are missing. Blocks."""
     if (data_dir / _KNOWN / tenant).exists() and not _has_records(data_dir, tenant):
         raise VaultDamagedError(
             f"the vault of the tenant {tenant!r} is gone: tenants/{tenant}/{RECORDS} is missing or empty. Put the "
@@ -50,7 +50,7 @@ def require_vault(data_dir: Path, tenant: str) -> None:
 
 
 def note_vault(data_dir: Path, tenant: str) -> None:
-    """Says durably that a tenant has a vault. Blocks. Raises ConfigurationError if that cannot be written."""
+    """Records durably that a tenant has a vault. Blocks. Raises ConfigurationError if the file cannot be written."""
     path = data_dir / _KNOWN / tenant
     if path.exists():
         return
@@ -63,7 +63,7 @@ def note_vault(data_dir: Path, tenant: str) -> None:
 
 
 def missing_vaults(data_dir: Path) -> list[str]:
-    """The tenants whose vaults were made, and whose records are gone. Blocks."""
+    """The tenants whose vaults exist but whose records are missing. Blocks."""
     known = sorted(path.name for path in (data_dir / _KNOWN).glob("*"))
     return [tenant for tenant in known if not _has_records(data_dir, tenant)]
 

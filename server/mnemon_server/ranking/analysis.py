@@ -254,9 +254,9 @@ def _terms_per_word(words: Sequence[str]) -> float:
 
 
 def is_stop_word(word: str, latin: Sequence[str], word_count: int) -> bool:
-    """Whether a word of a query or a text in these languages says nothing.
+    """Whether a word is a stop word in a query or text in these languages.
 
-    In a few words, one that is frequent in a language may also be a name.
+    In a very short text, a frequent word may also be a name.
     """
     if word in languages.STOP_WORDS and ENGLISH in latin:
         return True

@@ -96,11 +96,11 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Watched:
-    """A tenant with watchers, whose vault may be closed for another while they wait for its next change."""
+    """A tenant with watchers, whose vault may be closed while they wait for the next change."""
 
     watchers: int = 0
     head: int = 0
-    """The newest change of its vault when it was last closed."""
+    """Position of the newest change when the vault was last closed."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced, when its vault begins to open and when it is closed."""
 
@@ -164,7 +164,7 @@ class VaultPool:
 
     @contextmanager
     def watched(self, tenant: str, bounds: Bounds = UNBOUNDED) -> Iterator["WatchedVault"]:
-        """The tenant's vault for a watcher, which is there as long as the block lasts."""
+        """Registers a watcher of the tenant's vault for the duration of a block."""
         watched = self._watched.setdefault(tenant, _Watched())
         watched.watchers += 1
         try:
@@ -274,7 +274,7 @@ class VaultPool:
                 self._begin_closing(entry)
 
     def reuse(self, entry: _Entry) -> bool:
-        """For WatchedVault: counts one user more, unless the vault is being closed."""
+        """For WatchedVault: adds a user, unless the vault is being closed."""
         if entry.closing is not None:
             return False
         entry.users += 1
@@ -283,7 +283,7 @@ class VaultPool:
     async def wait_for_changes(self, tenant: str, position: int, until: float) -> bool:
         """For WatchedVault: waits until the tenant's vault is open, or a closed one has changes after the position.
 
-        False if that has not happened by a time of the event loop. True also if the next use raises an error.
+        Returns False at the deadline, a time of the event loop. Returns True also if the next use will raise an error.
         """
         watched = self._watched[tenant]
         with suppress(TimeoutError):
@@ -308,7 +308,7 @@ class VaultPool:
         return sum(entry.closing is not None for entry in self._entries.values())
 
     def _is_kept(self, entry: _Entry) -> bool:
-        """Whether the vault would lose its changes, which its watchers still want, if it were closed."""
+        """Whether closing the vault would lose changes that its watchers still need."""
         return self._idle_s is None and entry.tenant in self._watched
 
     async def _begin_opening(self, tenant: str) -> _Entry | None:
@@ -334,7 +334,7 @@ class VaultPool:
             raise
 
     async def _make_room(self) -> None:
-        """Closes the vault that has been idle longest, or waits for one that becomes idle."""
+        """Closes the vault that has been idle longest, or waits until one becomes idle."""
         closing = [entry.closing for entry in self._entries.values() if entry.closing]
         if len(closing) > len(self._waiting):
             await asyncio.shield(closing[0])
@@ -360,7 +360,7 @@ class VaultPool:
                 self._waiting.remove(waiting)
 
     def _let_one_in(self) -> None:
-        """Lets the call that has waited longest look for room again."""
+        """Wakes the call that has waited longest for a free place."""
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
@@ -400,14 +400,14 @@ class VaultPool:
             self._open_watched(now)
 
     def _open_watched(self, now: float) -> None:
-        """Opens watched vaults that were closed for others, as far as there is room: only an open one expires facts,
+        """Reopens watched vaults while there is room, because only an open vault expires facts,
         prunes its timeline, and so on.
         """
         for tenant in self._watched.keys() - self._entries.keys() - self._retired:
             if len(self._entries) < self._open_max and not self._waiting:
                 entry = self._start_opening(tenant)
                 entry.idle_since = now
-                # Its watchers get the error, too.
+                # Its watchers get the same error.
                 entry.opening.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
@@ -435,9 +435,9 @@ class VaultLease:
 
 
 class WatchedVault:
-    """A vault that a watcher uses while it reads: `async with watched as vault`, as often as it likes.
+    """A vault that a watcher uses whenever it reads: `async with watched as vault`.
 
-    While it rests, the vault may be closed for another tenant. Then it is lost, and the block must end.
+    While the watcher rests, the vault may be closed for another tenant. Then it is lost, and the block must end.
     """
 
     def __init__(self, pool: VaultPool, tenant: str, bounds: Bounds) -> None:
@@ -465,7 +465,7 @@ class WatchedVault:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Does not use the vault for the length of a block, after which it may be lost."""
+        """A context that does not use the vault, after which it may be lost."""
         entry, self._entry = self._entry, None
         if entry is not None:
             self._pool.release(entry)
@@ -476,8 +476,8 @@ class WatchedVault:
                 self._entry = entry
 
     async def wait_for_changes(self, position: int, until: float) -> bool:
-        """Once it is lost: waits until the vault is open again, or is known to have changes after the position.
+        """For a lost vault: waits until it is open again, or is known to have changes after the position.
 
-        False if that has not happened by a time of the event loop.
+        Returns False at the deadline, a time of the event loop.
         """
         return await self._pool.wait_for_changes(self._tenant, position, until)

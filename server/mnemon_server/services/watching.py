@@ -1,4 +1,4 @@
-"""Watches of tenants' changes, which let the vault be closed for another tenant while they wait."""
+"""Change feeds that allow the vault to be closed for another tenant while they wait."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -15,7 +15,7 @@ from mnemon_server.services.vaults import VaultPool
 async def watch(
     vaults: VaultPool, tenant: str, bounds: Bounds, query: WatchQuery, render: Render, sending: Sending | None = None
 ) -> AsyncGenerator[Any, None]:
-    """Yields what `ChangeFeed.watch_rendered` does.
+    """Yields the messages of `ChangeFeed.watch_rendered`.
 
     Nothing happens in a closed vault. Once it is open again, for a call of the tenant or because there is room, the
     watch goes on where it was, so that it misses no change and tells none twice.

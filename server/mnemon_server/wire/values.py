@@ -153,7 +153,7 @@ def fill_receipt(target: pb.WriteReceipt, receipt: WriteReceipt) -> None:
 
 
 def filter_notes_to_pb(notes: FilterNotes) -> dict[str, Any]:
-    """The fields of an answer that say which filters were ignored, and which match nothing."""
+    """The fields of an answer that list filters which were ignored or cannot match."""
     return {
         "ignored_filters": [pb.IgnoredFilter(key=note.key, reason=note.reason) for note in notes.ignored],
         "unmatched_filters": [pb.UnmatchedFilter(key=note.key, reason=note.reason) for note in notes.unmatched],

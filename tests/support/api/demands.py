@@ -1,4 +1,4 @@
-"""The demands of the server on the fields of requests, as JSON Schema; the numbers are those of its checks.
+"""The demands of the server on request fields, as JSON Schema, with the limits of its checks.
 
 JSON Schema counts the characters of a text, and the server its bytes: a text of the maximum length may still be too
 long if it has others than ASCII. `make test-openapi` finds where a check and the description differ.

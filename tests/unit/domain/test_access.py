@@ -26,7 +26,7 @@ from mnemon_server.domain.errors import InvalidArgumentError
 
 MOMENT = timedelta(microseconds=1)
 HOSTILE = ("\n", "\r", "\t", "\0", "\x1b[31m", "\x7f", "\x9b", "\u2028", "\u202e", "\u2066")
-"""What must be in no name that lists of operators show."""
+"""Characters that names in operators' lists must not contain."""
 
 
 def test_a_key_that_cannot_be_is_refused_with_the_name_of_the_field() -> None:

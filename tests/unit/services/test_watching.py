@@ -185,7 +185,7 @@ async def test_a_watch_of_a_closed_vault_sends_heartbeats(rng: random.Random) ->
         assert disk.open == {"bob"}
 
 
-async def test_the_vault_that_nobody_watches_is_closed_first(rng: random.Random) -> None:
+async def test_an_unwatched_vault_is_closed_first(rng: random.Random) -> None:
     async with opened(rng, open_max=2) as (pool, disk), watches(pool, ("ada", WatchQuery())):
         for tenant in ("bob", "cem"):
             async with pool.use(tenant):

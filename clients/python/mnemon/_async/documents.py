@@ -206,7 +206,7 @@ class AsyncDocuments(AsyncService):
     ) -> values.DocumentPage:
         """Returns one page of documents: 100 if `page_size` is 0, at most 1,000, and at most 4 MiB.
 
-        The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ. `filters`
+        Repeat the other arguments of the previous page. Raises InvalidPageTokenError if they differ. `filters`
         and `strict` work as in `search`.
         """
         request = requests.list_documents(

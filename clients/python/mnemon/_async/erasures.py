@@ -41,7 +41,7 @@ class AsyncErasures(AsyncService):
         """Erases, and returns the signed receipt. Calls `on_progress` on the way.
 
         `revoke_keys` ends the API keys that are bound to the user or the namespace; otherwise they stay valid, and
-        `out_of_reach` of the receipt names them. Once it has begun to remove, the server completes it, whatever happens
+        `out_of_reach` of the receipt names them. Once removal has begun, the server completes it, whatever happens
         to this call. A call with the same `request_id` follows it, or returns its receipt; do not put the name of the
         subject into it. There is no deadline unless `timeout` sets one for the whole erasure.
         """

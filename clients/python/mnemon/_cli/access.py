@@ -17,7 +17,7 @@ _WHOLE_KEY = re.compile(r"mn_([^_]*)_.*", re.DOTALL)
 
 
 def _without_secret(text: str) -> str:
-    """The id of a key, also if the whole key is given in its place."""
+    """The id of a key, which may be given as a whole."""
     whole = _WHOLE_KEY.fullmatch(text.strip())
     return whole[1] if whole else text
 

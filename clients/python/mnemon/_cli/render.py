@@ -16,7 +16,7 @@ _FIRST_WORDS_CHARACTERS_MAX = 160
 
 
 def plain(text: str, style: str = "") -> Text:
-    """The text as it is, with control characters made visible; only line breaks and tabs pass."""
+    """The text with control characters made visible, except for line breaks and tabs."""
     return Text(printable(text), style=style)
 
 

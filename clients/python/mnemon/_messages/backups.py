@@ -8,7 +8,7 @@ from mnemon.v1 import backup_pb2 as pb
 
 
 def on_server(name: str, base: str) -> pb.CreateBackupRequest:
-    """The request for a backup that the server keeps. Raises InvalidArgumentError without a name."""
+    """The request for a backup that the server keeps. Raises InvalidArgumentError if the name is empty."""
     if not name:
         # In a message, an empty name means a backup whose files are sent.
         raise invalid("name", "must not be empty; it is the name under which the server keeps the backup")

@@ -55,7 +55,7 @@ def search(
 ) -> pb.SearchSimilarRequest:
     """A search for statements."""
     if min_similarity is not None:
-        # The request has another name for it, which the server would complain about.
+        # The server would report this field by its name in the request.
         if not 0.0 <= min_similarity <= 1.0:
             raise invalid("min_similarity", "must be between 0 and 1")
         if mode == values.SearchMode.KEYWORD:

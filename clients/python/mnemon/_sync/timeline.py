@@ -46,7 +46,7 @@ class Timeline(Service):
 
         `event_type` is "conversation", "task", "reminder", "emotion", "preference", "custom" or anything else.
         `importance` is 0 to 1. An event is a duplicate if the user has an event with its id, or if user, household,
-        persona, type, time and content are those of a known event. A duplicate is not written; `duplicate_of` in the
+        persona, type, time and content match a known event. A duplicate is not written; `duplicate_of` in the
         receipt is the stored event. If an event of another user has the id, raises EventExistsError. The same
         `request_id` with the same event, including its time, gets the same receipt for 24 hours.
         """

@@ -377,7 +377,7 @@ class Change(_message.Message):
 
     @_builtins.property
     def changed_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """For an update: the names of the changed fields; those of a rule as its update_mask names them."""
+        """For an update: the names of the changed fields, for a rule as paths in its update_mask."""
 
     @_builtins.property
     def memory(self) -> _memory_pb2.Memory:

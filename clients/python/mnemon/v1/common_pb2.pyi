@@ -269,8 +269,8 @@ Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
 @_typing.final
 class MetadataValue(_message.Message):
-    """MetadataValue is a typed value. Types are preserved: 5, 5.0 and "5" are three different values, of which filters find the
-    first two by either.
+    """MetadataValue is a typed value. Types are preserved: 5, 5.0 and "5" are three different values. Filters compare numbers by
+    value, so 5 matches 5.0.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -627,7 +627,7 @@ Global___SearchDiagnostics: _TypeAlias = SearchDiagnostics  # noqa: Y015
 
 @_typing.final
 class UnmatchedFilter(_message.Message):
-    """UnmatchedFilter is a filter that was applied though it can match nothing, for the type of its value."""
+    """UnmatchedFilter is a filter that cannot match, because of the type of its value. It was applied."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

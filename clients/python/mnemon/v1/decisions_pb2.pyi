@@ -612,7 +612,7 @@ class MergeStatistics(_message.Message):
     deduplicated_count: _builtins.int
     """The number of sentences that were left out as duplicates."""
     guarded_count: _builtins.int
-    """The number of sentences that the guard kept although they are as similar, because they may say something else: see
+    """The number of equally similar sentences that the guard kept, because they may say something else; see
     `deduplication_guard`.
     """
     def __init__(

@@ -108,9 +108,9 @@ class EraseRequest(_message.Message):
     request_id: _builtins.str
     """Makes repetition safe; see README. It is stored for a day, so it must not contain what is to be erased."""
     revoke_keys: _builtins.bool
-    """End the API keys that are bound to the user, or to the namespace or one below it. A key that is bound to others, too,
-    stays without the user or the namespace. Otherwise such keys stay valid, and the receipt names them in `out_of_reach`.
-    Refused with a filter.
+    """Whether to revoke the API keys bound to the user, or to the namespace or one below it. A key that is also bound to
+    others keeps those. If false, such keys stay valid, and `out_of_reach` of the receipt lists them. Must be false with
+    a filter.
     """
     @_builtins.property
     def namespace(self) -> _facts_pb2.FactNamespace:

@@ -506,7 +506,7 @@ class SearchDocumentsResponse(_message.Message):
 
     @_builtins.property
     def unmatched_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.UnmatchedFilter]:
-        """The entries of `filters` for whose type nothing can be found."""
+        """The entries of `filters` that cannot match, because of the type of their value."""
 
     def __init__(
         self,
@@ -732,7 +732,7 @@ class ListDocumentsResponse(_message.Message):
 
     @_builtins.property
     def unmatched_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.UnmatchedFilter]:
-        """The entries of `filters` for whose type nothing can be found."""
+        """The entries of `filters` that cannot match, because of the type of their value."""
 
     def __init__(
         self,
@@ -818,7 +818,7 @@ class CountDocumentsResponse(_message.Message):
 
     @_builtins.property
     def unmatched_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.UnmatchedFilter]:
-        """The entries of `filters` for whose type nothing can be found."""
+        """The entries of `filters` that cannot match, because of the type of their value."""
 
     def __init__(
         self,

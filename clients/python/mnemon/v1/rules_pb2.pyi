@@ -550,8 +550,8 @@ class FindMatchingRuleRequest(_message.Message):
 
     @_builtins.property
     def existing(self) -> _semantic_pb2.SemanticMemory:
-        """The statement that the candidate conflicts with, if there is one. It must have the user, household and persona of the
-        candidate. It does not change the answer: a save chooses the rule by the new statement, before it looks for conflicts.
+        """Optional. The statement that the candidate conflicts with; its user, household and persona must match the
+        candidate. It does not affect the answer: a save chooses the rule by the new statement before it looks for conflicts.
         """
 
     def __init__(

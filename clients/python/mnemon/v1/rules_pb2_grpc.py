@@ -113,8 +113,8 @@ class RulesServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRule(self, request, context):
-        """UpdateRule changes the fields in a mask, or all fields that are set. The registry gets its next version, and the
-        change feed a `rule:updated`, even if the rule had these values.
+        """UpdateRule changes the fields in a mask, or all fields that are set. This increments the version of the registry
+        and emits a `rule:updated` change, even if the rule already had these values.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

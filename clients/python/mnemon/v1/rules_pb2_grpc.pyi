@@ -44,8 +44,8 @@ class RulesServiceStub:
     GetRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.GetRuleRequest, _rules_pb2.GetRuleResponse]
     """GetRule returns a rule as written."""
     UpdateRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.UpdateRuleRequest, _rules_pb2.UpdateRuleResponse]
-    """UpdateRule changes the fields in a mask, or all fields that are set. The registry gets its next version, and the
-    change feed a `rule:updated`, even if the rule had these values.
+    """UpdateRule changes the fields in a mask, or all fields that are set. This increments the version of the registry
+    and emits a `rule:updated` change, even if the rule already had these values.
     """
     DeleteRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.DeleteRuleRequest, _rules_pb2.DeleteRuleResponse]
     """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing. FAILED_PRECONDITION for "default",
@@ -82,8 +82,8 @@ class RulesServiceAsyncStub(RulesServiceStub):
     GetRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.GetRuleRequest, _rules_pb2.GetRuleResponse]  # type: ignore[assignment]
     """GetRule returns a rule as written."""
     UpdateRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.UpdateRuleRequest, _rules_pb2.UpdateRuleResponse]  # type: ignore[assignment]
-    """UpdateRule changes the fields in a mask, or all fields that are set. The registry gets its next version, and the
-    change feed a `rule:updated`, even if the rule had these values.
+    """UpdateRule changes the fields in a mask, or all fields that are set. This increments the version of the registry
+    and emits a `rule:updated` change, even if the rule already had these values.
     """
     DeleteRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.DeleteRuleRequest, _rules_pb2.DeleteRuleResponse]  # type: ignore[assignment]
     """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing. FAILED_PRECONDITION for "default",
@@ -135,8 +135,8 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.UpdateRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.UpdateRuleResponse, _abc.Awaitable[_rules_pb2.UpdateRuleResponse]]:
-        """UpdateRule changes the fields in a mask, or all fields that are set. The registry gets its next version, and the
-        change feed a `rule:updated`, even if the rule had these values.
+        """UpdateRule changes the fields in a mask, or all fields that are set. This increments the version of the registry
+        and emits a `rule:updated` change, even if the rule already had these values.
         """
 
     @_abc_1.abstractmethod

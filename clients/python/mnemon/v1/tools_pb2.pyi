@@ -163,7 +163,7 @@ class _JsonRepairEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JsonRepair
     JSON_REPAIR_INVALID_ESCAPES: _JsonRepair.ValueType  # 4
     """A text contained invalid escapes."""
     JSON_REPAIR_INNER_QUOTES: _JsonRepair.ValueType  # 5
-    """Not used: a text that contains unescaped quotes is not repaired, since its end is not clear."""
+    """Unused: texts with unescaped quotes are not repaired, because their end is ambiguous."""
     JSON_REPAIR_SINGLE_QUOTES: _JsonRepair.ValueType  # 6
     """Texts were in single quotes."""
     JSON_REPAIR_OPEN_STRINGS: _JsonRepair.ValueType  # 7
@@ -195,7 +195,7 @@ JSON_REPAIR_CONTROL_CHARACTERS: JsonRepair.ValueType  # 3
 JSON_REPAIR_INVALID_ESCAPES: JsonRepair.ValueType  # 4
 """A text contained invalid escapes."""
 JSON_REPAIR_INNER_QUOTES: JsonRepair.ValueType  # 5
-"""Not used: a text that contains unescaped quotes is not repaired, since its end is not clear."""
+"""Unused: texts with unescaped quotes are not repaired, because their end is ambiguous."""
 JSON_REPAIR_SINGLE_QUOTES: JsonRepair.ValueType  # 6
 """Texts were in single quotes."""
 JSON_REPAIR_OPEN_STRINGS: JsonRepair.ValueType  # 7

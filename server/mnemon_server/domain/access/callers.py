@@ -67,7 +67,7 @@ class Principal:
     bounds: Bounds = UNBOUNDED
     """Which of the tenant's records exist for the caller."""
     log_name: str = field(default="", compare=False)
-    """The name of the caller in logs, which hides a person; empty: the subject."""
+    """The name of the caller in logs, hashed if it may identify a person; empty: the subject."""
 
 
 class Credentials(NamedTuple):
@@ -128,7 +128,7 @@ class NewSecret:
 
 
 def without_secret(key_id: str) -> str:
-    """The id of a key, also if the whole key was given in its place. Nothing else of that may be shown."""
+    """The id of a key, which may be given as a whole. The rest of it must never be shown."""
     whole = _WHOLE_KEY.fullmatch(key_id.strip())
     return whole[1] if whole else key_id
 

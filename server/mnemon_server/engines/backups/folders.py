@@ -49,18 +49,18 @@ class TenantBackups:
 
 
 def is_draft(folder: Path) -> bool:
-    """Whether a backup is being made in a folder of this name, or was when its process was killed."""
+    """Whether a folder of this name holds an unfinished backup, in progress or killed."""
     return folder.match(DRAFTS)
 
 
 def find_drafts(folder: Path) -> Iterator[Path]:
-    """The folders below a folder in which backups are being made, or were when their process was killed."""
+    """The folders of unfinished backups below a folder, in progress or killed."""
     yield from folder.rglob(DRAFTS)
     yield from folder.rglob(f"{COPIES}/*")
 
 
 def discard_unfinished(backups: Path) -> None:
-    """Removes what killed processes have left of backups of any tenant.
+    """Removes the leftovers of killed backups of all tenants.
 
     Raises StorageFailedError if the folder cannot be read.
     """

@@ -121,7 +121,7 @@ class HostedCollection:
             half = len(records) // 2
             if not half or _status_of(error) != httpx.codes.REQUEST_ENTITY_TOO_LARGE:
                 raise
-            # The limit is that of the server, or of a proxy before it, and cannot be asked for.
+            # The limit belongs to the server or a proxy, and cannot be queried.
             self._upsert(records[:half], vectors[:half])
             self._upsert(records[half:], vectors[half:])
 
@@ -193,7 +193,7 @@ def connect(request: OpenRequest) -> Any:
         return chromadb.PersistentClient(Path(request.path), settings=Settings(anonymized_telemetry=False))
     settings = Settings(anonymized_telemetry=False)
     try:
-        # As a URL: Chroma's client ignores the port of a name that begins with "http", and takes no IPv6 address.
+        # A URL: Chroma's client ignores the port of hosts that begin with "http", and rejects IPv6 addresses.
         return chromadb.HttpClient(request.url, ssl=request.url.startswith("https"), settings=settings)
     except ValueError as error:  # the client's error for a refused connection
         raise CollectionError(Failure.UNREACHABLE, str(error)) from error
@@ -225,7 +225,7 @@ def is_damage(error: BaseException) -> bool:
 
 
 def _status_of(error: BaseException) -> int | None:
-    """The HTTP status of an answer that is none of Chroma's own errors; None for any other error."""
+    """The HTTP status of a response that is not one of Chroma's own errors; None for other errors."""
     answer = getattr(error.__context__, "response", None)
     return None if answer is None else int(answer.status_code)
 

@@ -1,4 +1,4 @@
-"""Asks a Chroma server whether it answers, over a connection of its own each time."""
+"""Checks whether a Chroma server answers, over a new connection each time."""
 
 import httpx
 
@@ -8,13 +8,13 @@ _TIMEOUT_S = 2.5
 
 
 class Heartbeat:
-    """The heartbeat of one server. A kept connection would hide that the server takes no new ones."""
+    """The heartbeat of one server. A kept connection would hide that the server accepts no new ones."""
 
     def __init__(self, url: str, place: str) -> None:
         """`place` is the server's address in messages."""
         timeout = {"timeout": httpx.Timeout(_TIMEOUT_S).as_dict()}
         self._request = httpx.Request("GET", f"{url}/api/v2/heartbeat", extensions=timeout)
-        # Not a client, which would log each request, and send it to a proxy of the environment.
+        # A full client would log each request and honour proxy variables of the environment.
         self._transport = httpx.HTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
         self._place = place
 

@@ -120,7 +120,7 @@ class ChromaIndex:
     def ping(self) -> None:
         """Returns once the server has answered. The files of an embedded index always do.
 
-        The question goes past the child process, whose threads may all wait for the server.
+        It bypasses the child process, whose threads may all be waiting for the server.
         """
         if self._heartbeat is not None:
             self._heartbeat.ask()

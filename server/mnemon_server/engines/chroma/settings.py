@@ -19,7 +19,7 @@ class ChromaSettings:
     call_timeout_s: float = 60.0
     """Maximum time for one request, after which the child is killed."""
     search_timeout_s: float = 1.0
-    """Maximum time for a search on a server. In more time, the records answer it themselves."""
+    """Maximum time for a search on a server, after which the records answer it."""
     open_timeout_s: float = 120.0
     """Maximum time for opening, after which an embedded index counts as damaged."""
     lock_wait_s: float = 10.0

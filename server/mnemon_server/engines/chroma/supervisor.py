@@ -115,7 +115,7 @@ class Supervisor:
         return self._translated(lambda: self._retried(attempt))
 
     def search(self, header: Mapping[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        """Sends a search to the child. Neither waits long for a server, nor for a collection that is being opened."""
+        """Sends a search to the child, without waiting long for a server or for a collection that is being opened."""
         if self.is_embedded:
             return self.call(Operation.SEARCH, header, payload)
 
@@ -123,7 +123,7 @@ class Supervisor:
             child = self._child
             if child is None or not child.alive or not self._connected or self._must_open:
                 raise CollectionError(Failure.STALE, "the collection is not open")
-            # After a timeout, the next `open` replaces the child, one of whose threads may wait for ever.
+            # After a timeout, a thread of the child may hang forever, so the next `open` replaces the child.
             return self._ask(child, Operation.SEARCH, header, payload, timeout_s=self._settings.search_timeout_s)
 
         return self._translated(lambda: self._retried(attempt))
@@ -272,7 +272,7 @@ class Supervisor:
         if self.is_embedded:
             child.stop(timeout_s=_STOP_S)
         else:
-            child.kill()  # it may wait for the server, and keeps nothing
+            child.kill()  # it may be waiting for the server, and holds no data
 
     def _retried(self, action: Callable[[], T]) -> T:
         """The action's result. If the server cannot be reached, it is retried three times."""

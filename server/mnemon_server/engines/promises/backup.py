@@ -47,7 +47,7 @@ class BackupFolder(Protocol):
         """The manifests of all backups, by name."""
 
     def unfinished(self) -> list[str]:
-        """The names of backups that are being made. What killed processes have left of others is removed."""
+        """The names of backups in progress. Leftovers of killed backups are removed."""
 
     def writer(self, name: str) -> AbstractContextManager[BackupWriter]:
         """Begins a backup. Raises InvalidOperationError if there is one with this name."""

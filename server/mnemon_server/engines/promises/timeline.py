@@ -89,7 +89,7 @@ class TextScores:
     """Whether all of them were compared."""
     floors: RelevanceFloors = NO_FLOORS
     of_messages: NDArray[np.float64] | None = None
-    """The relevance if the events are messages to and from an assistant; None if that makes no difference."""
+    """The relevance if the events are messages to and from an assistant; None if it would be the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class VectorIndex(Protocol):
         """
 
     def ping(self) -> None:
-        """Returns once the server that has the index answered, within seconds; at once if it is no server."""
+        """Returns once the server of the index has answered, within seconds; immediately for a local index."""
 
     def reset(self) -> IndexState:
         """Empties the index and its files; returns the state with a new generation."""

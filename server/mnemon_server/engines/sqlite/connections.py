@@ -163,7 +163,7 @@ class Connections:
             StorageFullError: it is still full.
         """
         with self._recovering:
-            # Another file must not be opened without the lock of its folder, nor an empty one be made.
+            # Do not open another file, whose folder is not locked, or create an empty one.
             self._place.require()
             if self._writer.failure is not None:
                 self._readers.close()

@@ -140,7 +140,7 @@ class RelatedTable:
         found = [*self._related_by_values(connection, query), sharing.overlapping(query)]
         if near is not None and query.similarity_above is not None:
             found.append(near.positions[near.similarities > query.similarity_above - ROUNDING])
-        # The indexes know the user alone. These rows are read in any case.
+        # The indexes cover only the user; these rows must be read anyway.
         positions = id_array(np.unique(np.concatenate(found)))
         rows = fetch(connection, self._values, (positions, query.household, query.persona))
         if query.without:

@@ -181,7 +181,7 @@ class Writer:
                 for job in jobs:
                     self._commit([job])
         except FileMovedError as error:
-            log.error("%s", error)  # noqa: TRY400 - where it was found says nothing
+            log.error("%s", error)  # noqa: TRY400 - a traceback would not help
             self.failure = str(error)
             self._abandon(jobs, partial(StorageFailedError, self.failure))
         except Exception:  # any error: the state of the disk is unknown now

@@ -99,7 +99,7 @@ def find_conflicts(
     revision of a statement takes the place of what the relation model says.
 
     The result is the same as from a comparison with every visible statement of its user, household and persona, at the
-    cost of an index: it loads only the `limit` statements that it returns, and those that rounding might place among
+    cost of an index: it loads only the `limit` statements that it returns, and any that rounding might place among
     them. The relation signal is the exception: it needs texts, and considers only the RELATIONS_MAX most similar
     statements.
     """

@@ -48,7 +48,7 @@ class RelationModel:
 
 
 def relation_of(likely: dict[RelationType, float], *, related_above: float) -> Relation:
-    """UNRELATED unless the others together exceed the threshold of the signal; else the likeliest of them."""
+    """The likeliest relation, or UNRELATED unless the others together exceed the threshold of the signal."""
     related = 1.0 - likely[RelationType.UNRELATED]
     is_related = related > related_above
     type_ = max(_RELATED, key=lambda type_: likely[type_]) if is_related else RelationType.UNRELATED

@@ -171,7 +171,7 @@ def _importance(comparison: Comparison, config: DetectionConfig) -> Signal | Non
 
 def _related(comparison: Comparison, config: DetectionConfig) -> Signal | None:
     relation, bound = comparison.relation, config.relation_threshold
-    # A judge that says so with doubts leaves a probability for the others.
+    # An unsure judge leaves some probability for the other relations.
     if relation is None or relation.type is RelationType.UNRELATED or not exceeds(relation.related, bound):
         return None
     if comparison.similarity is None or not exceeds(comparison.similarity, RELATION_SIMILARITY_MIN):

@@ -14,7 +14,7 @@ from mnemon_server.ranking.languages import STOP_WORDS
 
 _FILLERS = frozenset({"a", "also", "an", "indeed", "quite", "really", "the", "very"})
 _COMMON = STOP_WORDS | _FILLERS
-"""Words that may differ, and are never names, however they are written."""
+"""Words that may differ, and that are never names, whatever their case."""
 _OPPOSITES_TEXT = """
     after:before more:less more:fewer most:least on:off in:out up:down above:below over:under to:from into:from
     he:she him:her his:her his:hers
@@ -40,7 +40,7 @@ _TURNING_TEXT = """
     안 못 नहीं मत لا ليس لم لن 不 没 沒 無 ない
 """
 _TURNING = frozenset(_TURNING_TEXT.split())
-"""Negations, conditions, doubts and tenses: one more or less of them changes the meaning of a sentence."""
+"""Negations, conditions, doubts and tenses: adding or removing one changes the meaning of a sentence."""
 # For scripts that do not separate words, and languages that add suffixes to them.
 _TURNING_PART = re.compile(
     "[不没沒無无非未别別莫勿曾]|以前|如果|要是|可能|也许|也許|或许|或許|[说說]|认为|認為"
@@ -109,7 +109,7 @@ class Wording:
         )
 
     def differs(self, other: "Wording") -> bool:
-        """Whether the other one, which would stay alone, differs in meaning, however similar the two are."""
+        """Whether the other sentence, which would remain, may differ in meaning, however similar the two are."""
         ours, theirs = self.units - other.units, other.units - self.units
         return (
             self.turning != other.turning
@@ -124,7 +124,7 @@ class Wording:
         """Whether the common words are in the same order, or one sentence begins with the end of the other."""
         common = self.words & other.words
         less, more = sorted(([word for word in each.order if word in common] for each in (self, other)), key=len)
-        # Two words alone are a compound: "milk chocolate", "chocolate milk".
+        # Two words form a compound: "milk chocolate", "chocolate milk".
         return _are_in_order(less, more) or (len(less) == len(more) > 2 and _line(less) in _line([*more, *more]))
 
 
@@ -165,7 +165,7 @@ def _says_number_or_symbol(unit: str) -> bool:
 
 
 def _is_telling(unit: str) -> bool:
-    """Whether a word says something by itself; "I've" and "doesn't" do not."""
+    """Whether a word has a meaning of its own; "I've" and "doesn't" do not."""
     return not (unit in _TURNING or unit.endswith("n't") or unit.partition("'")[0] in _COMMON)
 
 

@@ -29,7 +29,7 @@ _SHOWN_MAX = 80
 
 
 def lenient_filter(records: RecordEngine, where: DocumentFilter) -> tuple[RecordFilter, FilterNotes]:
-    """The filter of a search that was checked, and what to tell the caller about it.
+    """The checked filter of a search, and the notes for its caller.
 
     An invalid key, and one that no document has, is left out. A key that documents have, but not with a value of this
     type, finds nothing: a filter is never left out because of its value.
@@ -77,12 +77,12 @@ def _record_filter(where: DocumentFilter, equal: Mapping[str, Any]) -> RecordFil
 
 
 def _key_problem(records: RecordEngine, key: str) -> str | None:
-    """The reason why no document can have, or has, this key."""
+    """The reason why this key cannot occur, or does not occur, in any document."""
     return metadata_key_problem(key) or (None if records.has_metadata_key(key) else "no document has this key")
 
 
 def _value_problem(records: RecordEngine, key: str, value: Any) -> str | None:
-    """The reason why no document can have a value of this type under a key that documents have."""
+    """The reason why a value of this type cannot match under a key that documents have."""
     if problem := filter_value_problem(value):
         return problem
     if records.has_metadata_key(key, like=value):

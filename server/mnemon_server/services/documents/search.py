@@ -1,4 +1,4 @@
-"""How a text finds documents of the knowledge store; the answer says which filters were left out, or match nothing."""
+"""Search of the knowledge store by text; the answer tells which filters were ignored or cannot match."""
 
 from collections.abc import Callable
 from copy import copy

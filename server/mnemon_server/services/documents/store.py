@@ -173,7 +173,7 @@ class DocumentStore:
         return await read_within(room, self._offload, self._list, where, after, limit, view)
 
     async def count(self, where: DocumentFilter) -> tuple[int, FilterNotes]:
-        """How many documents match, and what to tell the caller about the filters."""
+        """The number of matching documents, and the notes about the filters."""
         refuse(filter_violations(where))
         return await self._offload(self._count, where)
 
@@ -223,7 +223,7 @@ class DocumentStore:
             request = request_key(request_id, "delete-matching", *asked)
             receipt = await completion(self._records.delete_documents(matching, request=request))
         if receipt.deleted_count == 0:
-            # A call that removed the last document with a key can be repeated: its answer has a count.
+            # A repeated call that had removed the last document with this key is answered, with its count.
             refuse(unmet)
         await acknowledge(self._applier, ack, receipt.sequence)
         return receipt
@@ -263,7 +263,7 @@ class DocumentStore:
             return self._described(HealthStatus.UNHEALTHY, "the records cannot be read; the log says why")
 
     async def is_ready(self) -> bool:
-        """Whether writes are taken; tries to open records that failed. Asks no vector database: all work without it."""
+        """Whether writes are accepted; tries to reopen failed records. Writes work without a vector database."""
         return not await self._offload(self._recover)
 
     @property
@@ -337,7 +337,7 @@ class DocumentStore:
         )
 
     def _recover(self) -> str:
-        """Opens the records again if they failed; returns why that is impossible, or an empty text."""
+        """Reopens the records if they failed; returns the reason if that is impossible, otherwise an empty text."""
         if self._records.failure():
             try:
                 self._records.recover()

@@ -1,4 +1,4 @@
-"""Where the access to a tenant names what was erased: API keys that are bound to it, and old lines of the audit log."""
+"""Traces of what was erased in access data: bound API keys, and old entries of the audit log."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -25,21 +25,21 @@ class Keys(Protocol):
 
 
 OpenKeys = Callable[[], AbstractAsyncContextManager[Keys | None]]
-"""Opens the keys of the data folder; None if it has none."""
+"""Opens the keys of the data folder; None without a file of keys."""
 
 
 class AccessTraces:
     """The keys of one tenant, and the log of all."""
 
     def __init__(self, tenant: str, keys: OpenKeys, subjects: Callable[[], Set[str]], offload: Offload) -> None:
-        """`subjects` reads whom the audit log names in clear, and blocks."""
+        """`subjects` reads the plain-text subjects of the audit log, and blocks."""
         self._tenant = tenant
         self._keys = keys
         self._subjects = subjects
         self._offload = offload
 
     async def revoke(self, names: Names, erased: Set[bytes]) -> None:
-        """Ends the keys that are bound to what was erased alone. Others lose that part of their bounds."""
+        """Revokes the keys that are bound only to what was erased. Others lose that part of their bounds."""
         async with self._keys() as ring:
             if ring is None:
                 return
@@ -53,7 +53,7 @@ class AccessTraces:
         return ring.list(self._tenant, after=0, limit=KEYS_MAX).keys
 
     async def places(self, names: Names, erased: Set[bytes]) -> list[str]:
-        """The places in which the name of what was erased stays."""
+        """The places where the name of what was erased remains."""
         async with self._keys() as ring:
             keys = self._keys_in(ring) if ring else ()
             bound = [key.key_id for key, _ in _bound(keys, names, erased)]
@@ -68,7 +68,7 @@ class AccessTraces:
 
 
 def _bound(keys: Iterable[ApiKey], names: Names, erased: Set[bytes]) -> Iterator[tuple[ApiKey, Bounds]]:
-    """The keys that are bound to what was erased, each with the bounds that it has besides."""
+    """The keys that are bound to what was erased, each with its remaining bounds."""
     for key in keys:
         users, namespaces = key.bounds.users, key.bounds.namespaces
         left = Bounds(

@@ -263,7 +263,7 @@ class Eraser:
     async def _attempt(self, job: Job, names: Names, selection: Selection, run: _Run) -> ErasureReceipt:
         run.report(ErasePhase.REMOVING)
         if job.revoke_keys:
-            # First: what they write from now on would not be found.
+            # Before anything is removed, because later writes of these callers would be missed.
             await self._settling.access.revoke(names, await self._offload(self._erased_in, job))
         removal = Removal(self._vault, names, job.time, pruning=self._pruning, offload=self._offload)
         total = sum(job.counts.values())

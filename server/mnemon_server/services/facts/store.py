@@ -268,7 +268,7 @@ class FactStore:
         else:
             receipt = await self._deletion.delete_many(where, request_id=request_id)
         if receipt.deleted_count == 0:
-            # A call that removed the last fact with a key can be repeated: its answer has a count.
+            # A repeated call that had removed the last fact with this key is answered, with its count.
             refuse(unmet)
         return receipt
 

@@ -70,21 +70,21 @@ class _Step:
 
 
 class _Ahead(AbstractContextManager["_Ahead"]):
-    """The step that a watcher reads next; it is no longer wanted once the watcher leaves."""
+    """The step that a watcher reads next, cancelled when the watcher leaves."""
 
     def __init__(self, tail: ChangeTail) -> None:
         self.news = tail.news
-        """Is set by the changes after the step that was read last."""
+        """Set by changes after the last step that was read."""
         self._tail = tail
         self._reading: asyncio.Task[_Step] | None = None
 
     def begin(self, read: Callable[[], Coroutine[Any, Any, _Step]]) -> None:
-        """Begins to read the next step."""
+        """Starts to read the next step."""
         self.news = self._tail.news
         self._reading = asyncio.create_task(read())
 
     async def next(self, read: Callable[[], Coroutine[Any, Any, _Step]]) -> _Step:
-        """The next step, which is read now unless that has begun."""
+        """The next step; starts to read it if necessary."""
         if (reading := self._reading) is not None:
             self._reading = None
             return await reading
@@ -112,10 +112,10 @@ class Place(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the vault was closed while the watcher rested. The watch then ends, and goes on in another feed."""
+        """Whether the vault was closed while the watcher rested. The watch then continues in another feed."""
 
     def resting(self) -> AbstractContextManager[None]:
-        """The watcher does not read for the length of a block."""
+        """A context in which the watcher does not read."""
 
 
 class _Always:
@@ -129,13 +129,13 @@ _ALWAYS = _Always()
 
 
 class Watcher:
-    """How far a watcher has come, which it keeps if its vault is closed and opened again."""
+    """The progress of a watcher, kept while its vault is closed and reopened."""
 
     def __init__(self, place: Place = _ALWAYS) -> None:
-        """Has not begun."""
+        """A watcher that has not started."""
         self.place = place
         self.cursor = ""
-        """Where to go on; empty at first."""
+        """The cursor to continue from; empty at first."""
         self.position = 0
         self.heartbeat_s = 0.0
         self.last = _LastSent(0, 0.0, caught_up=False)
@@ -143,11 +143,11 @@ class Watcher:
 
     @property
     def progress_time(self) -> float:
-        """When the next heartbeat is due while nothing is read."""
+        """The time of the next heartbeat if there is nothing to read."""
         return self.last.time + self.heartbeat_s
 
     def progress(self) -> Progress:
-        """A heartbeat while the vault is closed: nothing happens in it."""
+        """A heartbeat for a closed vault, in which nothing can change."""
         self.last = replace(self.last, time=asyncio.get_running_loop().time())
         return Progress(self.cursor, self.head_time, caught_up=True)
 
@@ -272,7 +272,7 @@ class ChangeFeed:
         return Started(watcher.cursor, watcher.heartbeat_s, None if self._bounds else state.first_time)
 
     def _note_step(self, watcher: Watcher, step: _Step) -> None:
-        """Takes the watcher to the end of a step."""
+        """Moves the watcher to the end of a step."""
         if step.position != watcher.position:
             watcher.position, watcher.cursor = step.position, self._cursors.write(step.position)
         watcher.head_time = None if self._bounds else step.head_time
@@ -297,7 +297,7 @@ class ChangeFeed:
 
     @property
     def head(self) -> int:
-        """The position of the newest change; still known when the log is closed."""
+        """The position of the newest change, even after the log is closed."""
         return self._log.state().head
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def has_contents(changes: Sequence[Change]) -> bool:
-    """Whether one of the changes is about a recorded event, whose content belongs to it."""
+    """Whether a change is about a recorded event, which is sent with its content."""
     return any(change.type in _EVENTS for change in changes)
 
 
@@ -51,7 +51,7 @@ class ChangeRecords:
         return self._read(self._all, changes, bytes_max)
 
     def with_contents(self, changes: Sequence[Change], bytes_max: int) -> tuple[Change, ...]:
-        """The changes, those of recorded events with the content in their details; as many as `read` would read.
+        """The changes, with the content of recorded events in their details; as many as `read` would read.
 
         A damaged event must not end the watches of those who want to know of other changes.
         """

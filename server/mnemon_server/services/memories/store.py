@@ -290,7 +290,7 @@ class MemoryStore:
         else:
             receipt = await self._purge(where, records, only_deleted=only_deleted, request_id=request_id)
         if receipt.deleted_count == 0:
-            # A call that removed the last memory with a key can be repeated: its answer has a count.
+            # A repeated call that had removed the last memory with this key is answered, with its count.
             refuse(unmet)
         return receipt
 

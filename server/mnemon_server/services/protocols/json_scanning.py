@@ -165,9 +165,9 @@ class _CandidateScan:
         self._open: list[str] = []
         self._count = {"{": 0, "[": 0}
         self._escapes: set[str] = set()
-        """The kinds of escapes that its strings have, as _ESCAPE names them."""
+        """The kinds of escapes in its strings, by their names in _ESCAPE."""
         self._may_end = False
-        """Whether the next quote after a backslash may be meant as the end of its string."""
+        """Whether the next quote after a backslash may have been meant to end its string."""
         self._candidate = Candidate(start)
         self._handlers: dict[str, Callable[[str], None]] = {
             "quote": self._string,
@@ -195,7 +195,7 @@ class _CandidateScan:
         return self._candidate
 
     def _check_escapes(self) -> None:
-        """Refuses to guess which backslashes are escapes: in a path as Windows writes it, none is meant to be one."""
+        """Rejects ambiguous backslashes: in a Windows path, they are not meant as escapes."""
         if "lone" in self._escapes and len(self._escapes) > 1:
             self._flaw('some backslashes are escapes and others are not; write each of the others as "\\\\"')
 
@@ -355,7 +355,7 @@ class _CandidateScan:
         kind = match.lastgroup or "lone"
         self._escapes.add(kind)
         if kind == "quote":
-            # Who means a backslash as itself ends the string with the first such quote.
+            # With literal backslashes, the first such quote ends the string.
             if self._may_end and _AFTER_STRING.match(match.string, match.end()):
                 self._flaw(f"the quote in {match[0]} may end its string; write a backslash as \\\\")
             self._may_end = Repair.OPEN_STRINGS in self._candidate.repairs

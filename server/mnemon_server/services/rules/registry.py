@@ -34,7 +34,7 @@ class MergeRuleRegistry:
 
     @property
     def version(self) -> int:
-        """1 at first; see above for when it increases."""
+        """Starts at 1; the class says when it increases."""
         return self._rules.version
 
     def get(self, name: str) -> Rule:

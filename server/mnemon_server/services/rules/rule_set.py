@@ -127,8 +127,9 @@ class RuleSet:
         return self._with([kept])
 
     def updated(self, name: str, changes: object, mask: Sequence[str] = ()) -> "RuleSet":
-        """The set with `changes` applied to a rule: to all fields that they set, or to those that a mask names. It has
-        the next version even if nothing differs.
+        """The set after applying `changes` to a rule: all fields that they set, or only the masked fields.
+
+        The version increases even if nothing differs.
 
         Raises:
             InvalidArgumentError: a value is invalid, the name differs, or the mask names an unknown field.

@@ -218,7 +218,7 @@ class RuleStore:
     ) -> tuple[dict[str, Any], TransactionReceipt]:
         """The answer of `change` for the registry of the transaction; for a replay, the first answer.
 
-        The log names the rule that is `updated` even if it had these values.
+        The log includes the `updated` rule even if it already had these values.
         """
 
         def program(tx: VaultTransaction) -> str:

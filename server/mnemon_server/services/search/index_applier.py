@@ -96,13 +96,13 @@ class IndexApplier:
 
     @property
     def failure(self) -> str:
-        """Why the index does not answer, or the last operation on it failed; empty if it answers and that succeeded,
+        """The reason why the index does not answer or its last operation failed; empty if neither applies,
         or is still running.
         """
         return self.pulse.problem or self._failure
 
     async def outage(self) -> str:
-        """Why the index is not available now; empty if it is, or is only being checked. Asks it, and waits briefly."""
+        """The reason why the index is unavailable; empty if it is available or being checked. Waits briefly."""
         return await self.pulse.problem_now() or self._failure or self._busy
 
     def pending(self) -> int:
@@ -134,7 +134,7 @@ class IndexApplier:
         return waiter.future
 
     def distrust(self, problem: str) -> None:
-        """Asks, opens and checks the index again, in the background; call it after a search failed."""
+        """Probes, reopens and checks the index in the background, after a search failed."""
         self._opened = False
         self.pulse.doubt(problem)
         self._wake.set()
@@ -158,7 +158,7 @@ class IndexApplier:
         self._unsubscribe()
         self._hurry.set()
         self._wake.set()
-        # The process of an embedded index finishes by itself what it has begun; a server's is killed.
+        # An embedded index finishes its running operation by itself; the client process of a server is killed.
         deadline = monotonic() + (CLOSE_PATIENCE_S if self.index.belongs_to_records else BATCH_PATIENCE_S)
         while self._thread.is_alive() and not self.pulse.problem and monotonic() < deadline:
             self._thread.join(CLOSE_POLL_S)

@@ -1,4 +1,4 @@
-"""Asks a vector index again and again whether it answers, so that no caller waits for one that hangs."""
+"""Regular probes of a vector index, so that callers never wait for a hanging one."""
 
 import asyncio
 import logging
@@ -12,9 +12,9 @@ from mnemon_server.engines.promises.vector_index import VectorIndex
 
 INTERVAL_S = 1.0
 SILENCE_S = 2.5
-"""After this long without an answer, the index counts as out of reach. A busy one answers within that time."""
+"""Without an answer for this long, the index counts as unreachable. A busy index answers sooner."""
 PATIENCE_S = 0.7
-"""How long a caller who wants to know the state waits for an answer."""
+"""Maximum time that a caller waits for the current state."""
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Pulse:
     """
 
     def __init__(self, index: VectorIndex, heard: Callable[[str], None]) -> None:
-        """Begins to ask. The thread calls `heard` with `problem` whenever the index has answered, or failed to."""
+        """Starts to probe. The thread calls `heard` with `problem` after each probe."""
         self._index, self._heard = index, heard
         self._interval_s = None if index.belongs_to_records else INTERVAL_S
         self._wanted = threading.Event()
@@ -37,25 +37,25 @@ class Pulse:
         self._began: float | None = None
         self._closed = False
         self.latency_s: float | None = None
-        """How long the last answer took, in seconds."""
+        """The duration of the last answer, in seconds."""
         threading.Thread(target=self._run, name="index-pulse", daemon=True).start()
 
     @property
     def problem(self) -> str:
-        """Why the index does not answer, as a sentence for clients; empty if it does, as far as is known."""
+        """The reason why the index does not answer, as a sentence for clients; empty if it is believed to answer."""
         began = self._began
         is_silent = began is not None and monotonic() - began >= SILENCE_S
         return self._problem or (self._silence if is_silent else "")
 
     async def problem_now(self) -> str:
-        """As `problem`, but asks again and waits for the answer for up to PATIENCE_S."""
+        """Like `problem`, after waiting up to PATIENCE_S for a new answer."""
         if problem := self.problem:
             return problem
         done, _ = await asyncio.wait([asyncio.wrap_future(self.ask())], timeout=PATIENCE_S)
         return self._problem if done else self._silence
 
     def problem_within(self, patience_s: float) -> str:
-        """As `problem_now`, and blocks. Also asks an index that did not answer before."""
+        """Like `problem_now`, but blocks, and also probes an index that did not answer before."""
         try:
             self.ask().result(patience_s)
         except TimeoutError:
@@ -63,14 +63,14 @@ class Pulse:
         return self._problem
 
     def ask(self) -> "Future[None]":
-        """A future that completes with the answer to a question put after this call, or when this is closed."""
+        """A future that completes after a probe that starts after this call, or on close."""
         with self._lock:
             if not self._closed:
                 self._wanted.set()
             return self._next
 
     def doubt(self, problem: str) -> None:
-        """Notes a problem that a caller had with the index. It stands until the index answers."""
+        """Records a problem of a caller with the index, until the index answers."""
         self._problem = problem
         self.ask()
 

@@ -80,7 +80,7 @@ class PassageSearch:
         self._applier = applier
         self._settings = settings
         self._fusion_of_own_vectors = replace(settings.fusion, model=None)
-        # One of the threads is always left to calls that need no index, which may hang.
+        # One thread is always reserved for calls that do not need the index, which may hang.
         self._at_index = threading.Semaphore(max(1, settings.threads - 1))
         self._plan_threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="query-planner")
 
@@ -164,7 +164,7 @@ class PassageSearch:
         )
 
     def _relevance(self, query: PassageQuery, ranking: Ranking, places: Sequence[ScoredPlace]) -> Relevance:
-        """The relevance of the best of all places, whichever of them the answer has."""
+        """The relevance of the best place, whether or not the answer includes it."""
         if query.min_score:
             floors = RelevanceFloors(query.min_score)
         else:
@@ -326,7 +326,7 @@ class PassageSearch:
         return (choice if len(choice.places) == query.limit else None), ""
 
     def _ask_index(self, applier: IndexApplier, query: PassageQuery, plan: Plan, vector: Vector) -> PassageIds | None:
-        """The candidates of the index, those with words of the query, and changes that the index lacks.
+        """Candidates from the index and from keywords, and changes that the index lacks.
 
         None if there are too many, or if so many searches wait for the index that this one is quicker without it.
         """

@@ -258,7 +258,7 @@ class SemanticStore:
         self._health.notice()
         deleted = from_answer(receipt, deletion)
         if deleted.deleted_count == 0:
-            # A call that removed the last statement with a key can be repeated: its answer has a count.
+            # A repeated call that had removed the last statement with this key is answered, with its count.
             refuse(unmet)
         return deleted
 

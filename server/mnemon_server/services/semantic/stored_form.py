@@ -88,7 +88,7 @@ def to_semantic(document: Document) -> SemanticMemory:
 
 
 def find_duplicate(semantic: DocumentReader, memory: SemanticMemory) -> Document | None:
-    """The visible statement of the same scope with the same content, see `same_content`; None if it does not exist."""
+    """The visible statement with the same scope and content (see `same_content`); None if it does not exist."""
     same = RecordFilter(expression=same_content(memory))
     return next((document for _, document in semantic.list_documents(same, limit=1)), None)
 
@@ -96,7 +96,7 @@ def find_duplicate(semantic: DocumentReader, memory: SemanticMemory) -> Document
 def same_content(memory: SemanticMemory) -> AllOf:
     """The condition for statements of the same user, household and persona with the same content."""
     digest = content_hash(memory.scope.user, memory.scope.persona, memory.content)
-    # The hash has no household: stored ones stay valid, and the household has a field of its own.
+    # The household is not hashed, so that stored hashes stay valid; it is compared as a field.
     household = Condition("household", Operator.EQ, (memory.scope.household,))
     return AllOf((Condition("content_hash", Operator.EQ, (digest,)), household))
 

@@ -30,7 +30,7 @@ _READABLE = re.compile(
 
 
 def terms_of(keywords: Sequence[str], content: str) -> frozenset[str]:
-    """The terms of the keyword signal: given keywords in lower case, or else the telling words of the content."""
+    """The terms of the keyword signal: given keywords in lower case, otherwise the significant words of the content."""
     return _terms_of(tuple(keywords), content)
 
 
@@ -72,7 +72,7 @@ def normalised_content(text: str) -> str:
 
 
 def content_hash(user: str, persona: str, content: str) -> str:
-    """SHA-256 in hex of what two equal statements of one household have in common."""
+    """SHA-256, in hex, of the values that make two statements of one household equal."""
     parts = json.dumps([user, persona, normalised_content(content)], ensure_ascii=False)
     return sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()
 

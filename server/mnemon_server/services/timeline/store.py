@@ -145,7 +145,7 @@ class EpisodicStore:
 
     @property
     def is_loading(self) -> bool:
-        """Whether it will be loaded soon: nothing has prevented that so far."""
+        """Whether it is still loading, without a failure so far."""
         return not self._timeline.is_warm and self._timeline.failure() is None
 
     # Recording
@@ -270,7 +270,7 @@ class EpisodicStore:
                 return matched
         pruned = await self.pruning.prune(pruning)
         if pruned.count == 0:
-            # A call that removed the last event with a key can be repeated: its answer has a count.
+            # A repeated call that had removed the last event with this key is answered, with its count.
             refuse(unmet)
         return pruned
 

@@ -66,7 +66,7 @@ def read_list(request: pb.ListRulesRequest) -> Page:
 
 
 def read_pair(request: pb.FindMatchingRuleRequest) -> tuple[SemanticMemory, SemanticMemory | None]:
-    """The statement for which a rule is sought, and the one that it conflicts with."""
+    """The statement to find a rule for, and the statement that it conflicts with."""
     require(request, "candidate")
     reader = Reader()
     candidate = read_statement(reader, "candidate", request.candidate)

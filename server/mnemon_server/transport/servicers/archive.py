@@ -38,7 +38,7 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
         start: ImportStart | None = None
         async for request in request_iterator:
             start = start or requests.read_start(request)
-            # A stream that waits for its next message keeps no vault from others.
+            # An idle stream must not keep the vault open.
             async with self.vault(context) as vault:
                 importing = vault.archive.begin_import(start)
                 requests.check_count(request)

@@ -39,7 +39,7 @@ class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceSe
     async def BulkRecordEvents(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkRecordEventsRequest], context: Context
     ) -> AsyncIterator[pb.BulkRecordEventsResponse]:
-        # The runs keep their order themselves.
+        # EventRuns keeps the order.
         runs = ReadAhead(EventRuns(lambda: self.vault(context)).record, keys=lambda _: ())
         async for outcomes in runs.run(request_iterator):
             yield await convert.results_to_pb(outcomes)

@@ -28,7 +28,7 @@ class EventRuns:
     """The runs of one stream."""
 
     def __init__(self, vault: Callable[[], "VaultLease"]) -> None:
-        """A run uses the vault. A stream without one in progress keeps no vault from others."""
+        """Each run takes the vault, so that an idle stream does not keep it open."""
         self._vault = vault
         self._turn = asyncio.Lock()
 
@@ -52,7 +52,7 @@ class EventRuns:
 async def _begin(
     store: "EpisodicStore", taken: Sequence[RecordEvent | Failure]
 ) -> "asyncio.Task[list[EventReceipt | Failure]]":
-    """Starts to store a part, once few enough parts of all streams are being stored."""
+    """Starts to store a part, once a slot that all streams share is free."""
     slots = store.bulk_slots
     await slots.acquire()
     task = asyncio.create_task(write_taken(taken, write=store.record))

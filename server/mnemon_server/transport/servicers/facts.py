@@ -38,7 +38,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         self, request_iterator: AsyncIterator[pb.BulkPutFactsRequest], context: Context
     ) -> AsyncIterator[pb.BulkPutFactsResponse]:
         async def work(request: pb.BulkPutFactsRequest) -> pb.BulkPutFactsResponse:
-            # A stream without a request in progress keeps no vault from others.
+            # An idle stream must not keep the vault open.
             async with self.vault(context) as vault:
                 return await _put_run(vault.facts, request)
 

@@ -36,7 +36,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         self, request_iterator: AsyncIterator[pb.BulkIndexDocumentsRequest], context: Context
     ) -> AsyncIterator[pb.BulkIndexDocumentsResponse]:
         async def work(request: pb.BulkIndexDocumentsRequest) -> pb.BulkIndexDocumentsResponse:
-            # A stream without a request in progress keeps no vault from others.
+            # An idle stream must not keep the vault open.
             async with self.vault(context) as vault:
                 return await _index_run(vault.documents, request)
 

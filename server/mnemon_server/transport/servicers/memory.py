@@ -36,7 +36,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request_iterator: AsyncIterator[pb.BulkCreateMemoriesRequest], context: Context
     ) -> AsyncIterator[pb.BulkCreateMemoriesResponse]:
         async def work(request: pb.BulkCreateMemoriesRequest) -> pb.BulkCreateMemoriesResponse:
-            # A stream without a request in progress keeps no vault from others.
+            # An idle stream must not keep the vault open.
             async with self.vault(context) as vault:
                 return await _create_run(vault.memories, request)
 

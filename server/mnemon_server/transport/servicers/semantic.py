@@ -35,7 +35,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         self, request_iterator: AsyncIterator[pb.BulkSaveSemanticMemoriesRequest], context: Context
     ) -> AsyncIterator[pb.BulkSaveSemanticMemoriesResponse]:
         async def work(request: pb.BulkSaveSemanticMemoriesRequest) -> pb.BulkSaveSemanticMemoriesResponse:
-            # A stream without a request in progress keeps no vault from others.
+            # An idle stream must not keep the vault open.
             async with self.vault(context) as vault:
                 return await _save_run(vault.semantic, request)
 

@@ -17,7 +17,7 @@ def id_hash(event_id: str) -> int:
 def key_hash(user: str, persona: str, event_type: str, time_us: int, digest: bytes) -> int:
     """64 bits of an event's key without the household: the first 8 bytes of a SHA-256, read little-endian.
 
-    Whoever looks an event up by it compares the household, too: segments of earlier releases have these hashes.
+    Lookups must compare the household as well. It is not hashed, so that segments of earlier releases stay valid.
 
     The input is user, persona, event type (UTF-8), the event's time (8 bytes, signed, little-endian, microseconds since
     1970 UTC) and the `content_digest` of its content, each preceded by its length in bytes (4 bytes, little-endian).
