@@ -219,6 +219,9 @@ async def test_what_changes_nothing_may_be_a_get_and_nothing_else(tmp_path: Path
         assert (await client.get(INFO)).json() == (await client.post(INFO, json={})).json()
         named = memory_pb2.ListMemoriesRequest(page_size=1)
         assert (await client.get(LIST, params=get(named))).json() == {}
+        misplaced = await client.get(LIST, params={"pageSize": "1"})
+        assert misplaced.status_code == 400
+        assert "'pageSize' is not one of the parameters message, encoding" in misplaced.json()["message"]
         refused = await client.get(CREATE)
         assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
         assert (await client.delete(LIST)).headers["allow"] == "GET, POST"

@@ -11,6 +11,9 @@ from urllib.parse import parse_qs
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
 from mnemon_server.transport.http.connection import Connection
 
+QUERY_PARAMETERS = ("message", "encoding", "base64", "compression", "connect")
+"""The parameters of a GET in the Connect protocol."""
+
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -68,7 +71,16 @@ class Request:
                 return b"".join(parts)
 
     def message_of_query(self) -> bytes:
-        """The message of a GET, as the Connect protocol has it: in the address, as it is or in base64."""
+        """The message of a GET, as the Connect protocol has it: in the address, as it is or in base64.
+
+        Raises:
+            MalformedMessageError: it is not base64, or the query has other parameters.
+        """
+        if unknown := next((name for name in self.query if name not in QUERY_PARAMETERS), None):
+            raise MalformedMessageError(
+                f"{unknown[:80]!r} is not one of the parameters {', '.join(QUERY_PARAMETERS)}; fields of the request "
+                'belong into message, as in ?encoding=json&message={"view":"VIEW_IDS"}'
+            )
         message = self.query.get("message", "" if self.query.get("encoding") == "proto" else "{}")
         if self.query.get("base64") != "1":
             return message.encode("latin-1") if self.query.get("encoding") == "proto" else message.encode()
