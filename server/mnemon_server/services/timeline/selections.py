@@ -52,5 +52,9 @@ def earlier(time: datetime, by: timedelta) -> datetime:
 
 def has_metadata_key(timeline: Timeline, key: str) -> bool:
     """Whether any event has the key in its metadata. Blocks."""
-    having = EventSelection(expression=Condition(METADATA_PREFIX + key, Operator.EXISTS, (True,)))
-    return len(timeline.sequences(selection(having))) > 0
+    having = selection(EventSelection(expression=Condition(METADATA_PREFIX + key, Operator.EXISTS, (True,))))
+    found = timeline.window(having, after=None, limit=1)
+    # The newest event with the key is enough. A slice may end early, without an event.
+    while not found.events and found.next_position is not None:
+        found = timeline.window(having, after=found.next_position, limit=1)
+    return bool(found.events)
