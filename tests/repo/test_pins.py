@@ -9,8 +9,8 @@ import pytest
 from tests.support.repository import ROOT
 
 NAMES = [
-    *("build", "charts", "compile", "dev", "fuzz", "generate", "lock", "mesh", "neighbours", "reference", "server"),
-    *("vectors", "weights"),
+    *("build", "charts", "compile", "dev", "fuzz", "generate", "lock", "mesh", "neighbours", "openapi", "reference"),
+    *("server", "vectors", "weights"),
 ]
 # A version, perhaps only for some platforms, and the hashes of all its files, but no location.
 PIN = re.compile(r"([a-z0-9.-]+)==([0-9][A-Za-z0-9.!]*)(?: ; [^\n\\]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
