@@ -4,18 +4,22 @@ JSON Schema counts the characters of a text, and the server its bytes: a text of
 long if it has others than ASCII. `make test-openapi` finds where a check and the description differ.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
 from mnemon_server.domain.access import TENANT_ID
-from mnemon_server.domain.access.callers import NAME_BYTES_MAX
+from mnemon_server.domain.access.callers import NAME_BYTES_MAX, OVERLAP_MAX
+from mnemon_server.domain.access.callers import TTL_MAX as KEY_TTL_MAX
 from mnemon_server.domain.access.quotas import LIMIT_MAX as QUOTA_MAX
 from mnemon_server.domain.access.quotas import WHOLE
 from mnemon_server.domain.access.tenants import DISPLAY_NAME_BYTES_MAX, REASON_BYTES_MAX
 from mnemon_server.domain.bridge import CONTENT_MAX_MAX, CONTENT_MAX_MIN
 from mnemon_server.domain.conflicts import CONFLICTS_MAX
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX, DOC_ID_BYTES_MAX, QUERY_BYTES_MAX
+from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.episodic import (
     CONTEXT_BYTES_MAX,
     EVENT_ID_BYTES_MAX,
@@ -29,24 +33,29 @@ from mnemon_server.domain.filters import VALUES_MAX
 from mnemon_server.domain.memories import LIMIT_MAX as MEMORIES_MAX
 from mnemon_server.domain.memories import TAG_BYTES_MAX
 from mnemon_server.domain.namespaces import LABEL_BYTES_MAX
-from mnemon_server.domain.records import METADATA_KEY, METADATA_LIST_MAX, METADATA_TEXT_BYTES_MAX
+from mnemon_server.domain.records import DURATION_MAX, METADATA_KEY, METADATA_LIST_MAX, METADATA_TEXT_BYTES_MAX
 from mnemon_server.domain.rules import DESCRIPTION_BYTES_MAX, RULE_NAME_BYTES_MAX
 from mnemon_server.domain.semantic import KEYWORD_BYTES_MAX, SOURCE_BYTES_MAX, SUMMARY_BYTES_MAX, TOP_K_MAX
 from mnemon_server.domain.validation import REQUEST_ID_BYTES_MAX, SCOPE_BYTES_MAX
 from mnemon_server.services.backup.store import NAME as BACKUP_NAME
+from mnemon_server.services.bridge.routing import POLICY_FIELDS
 from mnemon_server.services.conflicts.arbitration import SOURCE_PRIORITY_MAX
+from mnemon_server.services.documents.checks import FIELDS as DOCUMENT_FIELDS
 from mnemon_server.services.facts.checks import LIMIT_MAX as FACTS_MAX
-from mnemon_server.services.facts.checks import OFFSET_MAX, PATH_BYTES_MAX
+from mnemon_server.services.facts.checks import OFFSET_MAX, PATH_BYTES_MAX, TTL_MAX
 from mnemon_server.services.facts.texts import PATH
 from mnemon_server.services.memories.checks import UUID
+from mnemon_server.services.memories.field_masks import FIELDS as MEMORY_FIELDS
 from mnemon_server.services.rules.schema import WEIGHT_MAX
+from mnemon_server.transport.convert.tenants import FIELDS as TENANT_FIELDS
 
 Schema = dict[str, Any]
 
 _WITHOUT_NUL = r"^[^\u0000]*$"
 _NOT_BLANK = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
 _WITHOUT_CONTROL = r"^[^\u0000-\u001f\u007f-\u009f]+$"
-_POSITIVE_S = r"^(?:[1-9][0-9]{0,8}(?:\.[0-9]{1,9})?|0\.[0-9]{0,5}[1-9])s$"
+_MICROSECONDS = rf"0\.(?:{'|'.join(f'0{{{zeros}}}[1-9][0-9]{{0,{8 - zeros}}}' for zeros in range(6))})"
+"""From a microsecond to a second."""
 _NAME = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$"
 
 
@@ -62,8 +71,34 @@ def _said(most: int) -> Schema:
     return {"minLength": 1, "maxLength": most, "pattern": _NOT_BLANK}
 
 
-def _whole(expression: str) -> str:
+def whole(expression: str) -> str:
+    """A pattern of JSON Schema that matches a text as a whole."""
     return f"^(?:{expression})$"
+
+
+def naturals(most: int) -> str:
+    """A pattern of the whole numbers from 1 to `most`, without leading zeros; `most` has two digits or more."""
+    digits = str(most)
+    shorter = f"[1-9][0-9]{{0,{len(digits) - 2}}}"
+    smaller = [
+        f"{digits[:place]}[{least}-{int(digit) - 1}][0-9]{{{len(digits) - place - 1}}}"
+        for place, digit in enumerate(digits)
+        if int(digit) > (least := int(place == 0))
+    ]
+    return "|".join([shorter, *smaller, digits])
+
+
+def _seconds(least: str, most: timedelta) -> Schema:
+    """A duration up to `most`; `least` is the pattern of those below a second."""
+    limit = most // timedelta(seconds=1)
+    longer = rf"(?:{naturals(limit - 1)})(?:\.[0-9]{{1,9}})?|{limit}(?:\.0{{1,9}})?"
+    return {"pattern": f"^(?:(?:{'|'.join(filter(None, (least, longer)))})s)$"}
+
+
+def _mask(fields: Iterable[str]) -> Schema:
+    """The names of fields, separated by commas, as JSON writes them."""
+    name = "|".join(re.sub("_(.)", lambda found: found[1].upper(), each) for each in fields).replace(".", r"\.")
+    return {"pattern": f"^(?:(?:{name})(?:,(?:{name}))*)?$"}
 
 
 def _numbers(least: float, most: float | None = None) -> Schema:
@@ -72,14 +107,16 @@ def _numbers(least: float, most: float | None = None) -> Schema:
 
 _SHARE: Final = _numbers(0, 1)
 _ID: Final = {"minLength": 1, "maxLength": DOC_ID_BYTES_MAX, "pattern": _WITHOUT_CONTROL}
-_NATURAL: Final = {"minimum": 0, "pattern": "^(?:0|[1-9][0-9]{0,17})$"}
+_NATURAL: Final = {"minimum": 0, "pattern": whole(f"0|{naturals(2**63 - 1)}")}
 _POSITIVE: Final = {"minimum": 1, "maximum": int(QUOTA_MAX), "pattern": "^[1-9][0-9]{0,14}$"}
 _ANY_ID: Final = {"maxLength": SCOPE_BYTES_MAX, "pattern": r"^(?:[^\u0000]*[^\s\u0000][^\u0000]*)?$"}
-_TENANT: Final = {"pattern": _whole(TENANT_ID.pattern)}
-_ANY_TENANT: Final = {"pattern": _whole(f"(?:{TENANT_ID.pattern})?")}
-_METADATA_KEY: Final = {"pattern": _whole(METADATA_KEY.pattern)}
+_TENANT: Final = {"pattern": whole(TENANT_ID.pattern)}
+_ANY_TENANT: Final = {"pattern": whole(f"(?:{TENANT_ID.pattern})?")}
+_METADATA_KEY: Final = {"pattern": whole(METADATA_KEY.pattern)}
 _RULE: Final = _text(RULE_NAME_BYTES_MAX)
 _RULE_NAME: Final = {"minLength": 1, "maxLength": RULE_NAME_BYTES_MAX, "pattern": _NAME}
+
+_SCOPE_PARTS = [f"scope.{name}" for name in SCOPE_FIELDS]
 
 _FIELDS: Final[Mapping[str, Schema]] = {
     **dict.fromkeys(("users", "personas"), _filled(SCOPE_BYTES_MAX)),
@@ -109,7 +146,7 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "sources": _filled(SOURCE_BYTES_MAX),
     "source_priority": _numbers(0, SOURCE_PRIORITY_MAX),
     "importance_delta": {"minimum": 0, "exclusiveMaximum": 1},
-    "paths": {"maxLength": PATH_BYTES_MAX, "pattern": _whole(PATH.pattern)},
+    "paths": {"maxLength": PATH_BYTES_MAX, "pattern": whole(PATH.pattern)},
     "tenant": _ANY_TENANT,
     "display_name": {"maxLength": DISPLAY_NAME_BYTES_MAX},
     "record_ids": _text(DOC_ID_BYTES_MAX),
@@ -123,8 +160,8 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "DeleteTenantRequest.tenant": _TENANT,
     "GetTenantRequest.tenant": _TENANT,
     "GetUsageRequest.tenant": _TENANT,
-    "CreateBackupRequest.name": {"pattern": _whole(f"(?:{BACKUP_NAME.pattern})?")},
-    "CreateBackupRequest.base_name": {"pattern": _whole(f"(?:{BACKUP_NAME.pattern})?")},
+    "CreateBackupRequest.name": {"pattern": whole(f"(?:{BACKUP_NAME.pattern})?")},
+    "CreateBackupRequest.base_name": {"pattern": whole(f"(?:{BACKUP_NAME.pattern})?")},
     "DetectConflictsRequest.limit": _numbers(0, CONFLICTS_MAX),
     "Document.content": _said(CONTENT_BYTES_MAX),
     "EpisodicEvent.event_id": _text(EVENT_ID_BYTES_MAX),
@@ -134,15 +171,17 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "EpisodicEvent.source": _text(EVENT_SOURCE_BYTES_MAX),
     "EraseRequest.user": _filled(SCOPE_BYTES_MAX),
     "Fact.key": _text(KEY_BYTES_MAX),
-    "Fact.ttl": {"pattern": _POSITIVE_S},
-    "WatchChangesRequest.heartbeat_interval": {"pattern": r"^(?:[5-9]|[1-5][0-9])(?:\.[0-9]{1,9})?s$"},
-    "DetectionConfig.time_window": {"pattern": _POSITIVE_S},
-    "CreateKeyRequest.ttl": {"pattern": r"^[1-9][0-9]{0,8}(?:\.[0-9]{1,9})?s$"},
-    "RotateKeyRequest.overlap": {"pattern": r"^[0-9]{1,6}(?:\.[0-9]{1,9})?s$"},
+    "Fact.ttl": _seconds(_MICROSECONDS, TTL_MAX),
+    "WatchChangesRequest.heartbeat_interval": {
+        "pattern": r"^(?:(?:[5-9]|[1-5][0-9])(?:\.[0-9]{1,9})?|60(?:\.0{1,9})?)s$"
+    },
+    "DetectionConfig.time_window": _seconds(_MICROSECONDS, DURATION_MAX),
+    "CreateKeyRequest.ttl": _seconds("", KEY_TTL_MAX),
+    "RotateKeyRequest.overlap": _seconds(r"0(?:\.[0-9]{1,9})?", OVERLAP_MAX),
     "ForecastMemoriesRequest.min_confidence": {"exclusiveMinimum": 0, "maximum": 1},
     "ListDecisionsRequest.user": _ANY_ID,
     "ListDecisionsRequest.memory_id": {"maxLength": DOC_ID_BYTES_MAX, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]*$"},
-    "Memory.memory_id": {"pattern": _whole(f"(?:{UUID.pattern})?")},
+    "Memory.memory_id": {"pattern": whole(f"(?:{UUID.pattern})?")},
     "Memory.content": _said(CONTENT_BYTES_MAX),
     "MergeRuleConfig.name": _RULE_NAME,
     "MergeRuleConfig.extends": _RULE_NAME,
@@ -168,6 +207,11 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "SemanticMemory.keywords": _said(KEYWORD_BYTES_MAX),
     "StringList.values": _text(METADATA_TEXT_BYTES_MAX),
     "Suspension.reason": _said(REASON_BYTES_MAX),
+    "UpdateDocumentRequest.update_mask": _mask((*DOCUMENT_FIELDS, *_SCOPE_PARTS)),
+    "UpdateMemoryRequest.update_mask": _mask((*MEMORY_FIELDS, *_SCOPE_PARTS)),
+    "UpdateRoutingPolicyRequest.update_mask": {"minLength": 1, **_mask(POLICY_FIELDS)},
+    "UpdateTenantRequest.update_mask": {"minLength": 1, **_mask(TENANT_FIELDS)},
+    "WatchChangesRequest.cursor": {"minLength": 1},
     "WatchChangesRequest.earliest": {"const": True},
 }
 """By "Message.field", or by the name of the field in all messages; of a list or map, for each entry."""
@@ -258,16 +302,27 @@ def _set(name: str, value: Schema) -> Schema:
 
 
 _SOME: Final = {"type": "array", "minItems": 1}
+_NAMED: Final = {"type": "string", "minLength": 1}
+_SOMETHING: Final = {"type": "object", "minProperties": 1}
+_CHANGE: Final = {
+    "anyOf": [
+        _set("updateMask", _NAMED),
+        _set("setMetadata", _SOMETHING),
+        _set("removeMetadata", _SOME),
+    ]
+}
 WHOLE_MESSAGES: Final[Mapping[str, Schema]] = {
-    "DeleteDocumentsRequest": {"anyOf": [_set("filter", {"type": "object"}), _set("filters", {"minProperties": 1})]},
-    "DeleteSemanticMemoriesRequest": {"oneOf": [_set("memoryIds", _SOME), _set("filter", {"type": "object"})]},
+    "DeleteDocumentsRequest": {"anyOf": [_set("filter", _SOMETHING), _set("filters", _SOMETHING)]},
+    "DeleteSemanticMemoriesRequest": {"oneOf": [_set("memoryIds", _SOME), _set("filter", _SOMETHING)]},
     "FactFilter": {"anyOf": [_set("namespace", _SOME), _set("subtree", {"const": True})]},
     "PruneEventsRequest": {
         "oneOf": [
             _set("eventIds", _SOME),
-            {"anyOf": [_set("before", {"type": "string"}), _set("filter", {"type": "object"})]},
+            {"anyOf": [_set("before", {"type": "string"}), _set("filter", _SOMETHING)]},
         ]
     },
+    "UpdateDocumentRequest": _CHANGE,
+    "UpdateMemoryRequest": _CHANGE,
 }
 """The demands on several fields of a message together."""
 

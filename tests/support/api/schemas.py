@@ -1,15 +1,15 @@
 """Messages and enums as JSON Schema: the JSON that protobuf defines for them."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from mnemon_server.transport.convert.shared.counts import VECTOR_MAX, entries_max
-from mnemon_server.transport.http.json_scalars import FLOAT_MAX
+from mnemon_server.transport.http.json_scalars import BASE64, DURATION, FLOAT_MAX, TIME
 
 from tests.support.api import demands
-from tests.support.api.demands import ONE_OF
+from tests.support.api.demands import ONE_OF, naturals, whole
 
 Schema = dict[str, Any]
 PACKAGE = "mnemon.v1."
@@ -20,7 +20,7 @@ _INT64: Schema = {"type": "string", "format": "int64", "pattern": "^-?[0-9]+$"}
 _INT64_SENT: Schema = {
     "type": ["string", "integer"],
     "format": "int64",
-    "pattern": "^(?:0|-?[1-9][0-9]{0,17})$",
+    "pattern": whole(f"0|-?(?:{naturals(2**63 - 1)})|-{2**63}"),
     "minimum": -(2**63),
     "maximum": 2**63 - 1,
 }
@@ -28,8 +28,9 @@ _INT64_SENT: Schema = {
 _BYTES_SENT: Schema = {
     "type": "string",
     "contentEncoding": "base64",
-    "pattern": "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+    "pattern": whole(BASE64),
 }
+_TIME_SENT: Schema = {"pattern": whole(TIME)}
 _SCALARS: Mapping[int, Schema] = {
     FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
     FieldDescriptor.TYPE_BYTES: {"type": "string", "contentEncoding": "base64"},
@@ -42,7 +43,7 @@ _SCALARS: Mapping[int, Schema] = {
 _WELL_KNOWN: Mapping[str, Schema] = {
     "google.protobuf.Duration": {
         "type": "string",
-        "pattern": r"^-?[0-9]{1,11}(\.[0-9]{1,9})?s$",
+        "pattern": whole(DURATION),
         "examples": ["1.5s"],
     },
     "google.protobuf.FieldMask": {"type": "string", "examples": ["content,scope.user"]},
@@ -102,26 +103,25 @@ class Schemas:
     def _of_answer(self, message: Descriptor) -> Schema:
         schema = self._of_message(message)
         schema["properties"] = {field.json_name: self._told(field, _of_answer(field)) for field in message.fields}
-        pairs = [pair for names in _choices(message) for pair in combinations(names, 2)]
-        return {**schema, **(_none_of(pairs) if pairs else {})}
+        pairs = [{"required": list(pair)} for names in _choices(message) for pair in combinations(names, 2)]
+        return {**schema, **({"not": {"anyOf": pairs}} if pairs else {})}
 
     def _of_request(self, message: Descriptor) -> Schema:
         schema = self._of_message(message)
         required = [field.json_name for field in message.fields if self._is_required(field)]
-        chosen = {name for names in _choices(message) for name in names}
+        chosen = [name for names in _choices(message) for name in names]
         schema["properties"] = {
-            field.json_name: self._told(field, self._of_sent(field, is_set=field.json_name in {*required, *chosen}))
+            field.json_name: self._told(field, self._of_sent(field, is_required=field.json_name in required))
             for field in message.fields
         }
         schema["additionalProperties"] = False
         if required:
             schema["required"] = required
-        if message.name in ONE_OF and chosen == schema["properties"].keys():
-            return {**schema, "minProperties": 1, "maxProperties": 1}
         if message.name in ONE_OF:
-            return {**schema, "oneOf": [{"required": [name]} for name in schema["properties"] if name in chosen]}
+            return {**schema, "oneOf": [_given(name) for name in chosen]}
         pairs = [pair for names in _choices(message) for pair in combinations(names, 2)]
-        return {**schema, **(_none_of(pairs) if pairs else {}), **demands.WHOLE_MESSAGES.get(message.name, {})}
+        given = {"not": {"anyOf": [_given(*pair) for pair in pairs]}} if pairs else {}
+        return {**schema, **given, **demands.WHOLE_MESSAGES.get(message.name, {})}
 
     def _of_message(self, message: Descriptor) -> Schema:
         schema: Schema = {"type": "object", "description": self._comment(message.full_name)}
@@ -143,15 +143,15 @@ class Schemas:
             schema["deprecated"] = True
         return schema
 
-    def _of_sent(self, field: FieldDescriptor, *, is_set: bool) -> Schema:
-        """A field of a request. Null leaves a field out, but not one of a choice or one that is required."""
+    def _of_sent(self, field: FieldDescriptor, *, is_required: bool) -> Schema:
+        """A field of a request. Null leaves a field out, except for one that is required."""
         if field.is_repeated:
-            schema = self._of_sent_list(field, required=is_set)
+            schema = self._of_sent_list(field, required=is_required)
         else:
             schema = {**self._of_sent_value(field), **demands.of_value(field)}
-        if is_set or schema == {}:
+        if is_required or schema == {}:
             return schema
-        if "type" not in schema:
+        if "type" not in schema or "const" in schema:
             return {"anyOf": [schema, {"type": "null"}]}
         kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         return {**schema, "type": [*kinds, "null"]}
@@ -173,6 +173,8 @@ class Schemas:
             return _INT64_SENT
         if field.type == FieldDescriptor.TYPE_BYTES:
             return _BYTES_SENT
+        if kind is not None and kind.full_name == "google.protobuf.Timestamp":
+            return {**_of_value(field), **_TIME_SENT}
         return _of_value(field)
 
     def _is_required(self, field: FieldDescriptor) -> bool:
@@ -189,8 +191,9 @@ def _choices(message: Descriptor) -> list[list[str]]:
     return [[field.json_name for field in each.fields] for each in message.oneofs if len(each.fields) > 1]
 
 
-def _none_of(pairs: Sequence[tuple[str, str]]) -> Schema:
-    return {"not": {"anyOf": [{"required": list(pair)} for pair in pairs]}}
+def _given(*names: str) -> Schema:
+    """Holds for an object that has these members, none of them null."""
+    return {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}
 
 
 def _of_answer(field: FieldDescriptor) -> Schema:

@@ -18,7 +18,7 @@ from mnemon_server.services.documents.filters import filter_violations
 from mnemon_server.services.shared.field_masks import change_violations, covers
 from mnemon_server.services.shared.vectors import vector_violations
 
-_FIELDS = ("content", "metadata", "scope")
+FIELDS = ("content", "metadata", "scope")
 _OUTPUT_ONLY = ("doc_id", "revision", "create_time", "update_time", "passage_count", "embeddings")
 
 
@@ -33,7 +33,7 @@ def update_violations(request: UpdateDocument) -> Iterable[FieldViolation]:
     """What is wrong with a change, as far as it can be known without the document; of its values, those that count."""
     document, mask = request.document, request.mask
     yield from doc_id_violations(document.doc_id, "document.doc_id")
-    yield from change_violations(request, _FIELDS, output_only=_OUTPUT_ONLY)
+    yield from change_violations(request, FIELDS, output_only=_OUTPUT_ONLY)
     if "content" in mask:
         yield from content_violations(document.content, "document.content")
     if "metadata" in mask:

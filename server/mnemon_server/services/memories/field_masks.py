@@ -7,13 +7,13 @@ from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.memories import TAGS, Memory, UpdateMemory
 from mnemon_server.services.shared import field_masks as masks
 
-_FIELDS = ("content", "scope", *TAGS, "is_global", "decay_policy", "metadata")
+FIELDS = ("content", "scope", *TAGS, "is_global", "decay_policy", "metadata")
 _OUTPUT_ONLY = ("memory_id", "confidence", "revision", "create_time", "update_time", "reinforce_time", "delete_time")
 
 
 def change_violations(change: UpdateMemory) -> Iterable[FieldViolation]:
     """What is wrong with the field names in the mask, and with the metadata keys to set or remove."""
-    return masks.change_violations(change, _FIELDS, output_only=_OUTPUT_ONLY)
+    return masks.change_violations(change, FIELDS, output_only=_OUTPUT_ONLY)
 
 
 def apply_change(stored: Memory, change: UpdateMemory) -> Memory:

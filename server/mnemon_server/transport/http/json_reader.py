@@ -6,9 +6,11 @@ each type. protobuf itself checks and writes the fields that are no messages; wh
 bytes, in any order of the fields.
 
 It refuses what `json_format` takes by accident: a field under both of its names, an empty list or text as an object, a
-truth value as a number, a fraction as an enum, texts with digits that are no number of JSON, or that are not base64.
+truth value as a number, a fraction as an enum, texts with digits that are no number of JSON or that are not base64,
+and a time or a duration in another form than that of the specification.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -23,7 +25,7 @@ from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.transport.convert.shared.counts import entries_read_max
 from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.http.json_reading import Path, Reading, object_problem, utf8
-from mnemon_server.transport.http.json_scalars import UNFIT, conversion, expected, key_conversion
+from mnemon_server.transport.http.json_scalars import DURATION, TIME, UNFIT, conversion, expected, key_conversion
 from mnemon_server.transport.http.json_struct import read_list, read_struct, read_value
 from mnemon_server.transport.http.json_text import COPIED_MAX, RUN_CHARS, Step, Steps
 
@@ -35,11 +37,14 @@ _CHUNK = 256
 _GOOGLE = "google.protobuf."
 """Types with a form of their own in JSON."""
 _IN_A_TEXT = {
-    f"{_GOOGLE}Timestamp": (64, 'a time such as "2026-01-31T12:00:00Z"'),
-    f"{_GOOGLE}Duration": (64, 'a duration in seconds, such as "1.5s"'),
-    f"{_GOOGLE}FieldMask": (16 << 10, 'names of fields, separated by commas, such as "content,metadata"'),
+    f"{_GOOGLE}Timestamp": (re.compile(TIME), 'a time such as "2026-01-31T12:00:00Z"'),
+    f"{_GOOGLE}Duration": (re.compile(DURATION), 'a duration in seconds, such as "1.5s"'),
+    f"{_GOOGLE}FieldMask": (
+        re.compile(r"(?s:.{0,16384})"),
+        'names of fields, separated by commas, such as "content,metadata"',
+    ),
 }
-"""Those that are texts: how many characters are read, and what is expected."""
+"""The types that are texts, with their pattern, and what is expected in words."""
 Read = Callable[[Reading, Any, Path, int], Steps[bytes]]
 """Reads a value as a message that has so many levels below it."""
 ReadField = Callable[[Reading, Any, Any, Path, int], Steps[list[bytes]]]
@@ -297,11 +302,11 @@ class _MapOfMessages:
 def _other(kind: Descriptor, reading: Reading, value: Any, path: Path, levels: int) -> Steps[bytes]:
     """A type that protobuf itself reads."""
     yield from ()
-    chars_max, wanted = _IN_A_TEXT.get(kind.full_name, (0, "a value of its type"))
+    pattern, wanted = _IN_A_TEXT.get(kind.full_name, (None, "a value of its type"))
     message: Any = GetMessageClass(kind)()
     try:
-        if chars_max and (type(value) is not str or len(value) > chars_max):
-            raise TypeError
+        if pattern is not None and not pattern.fullmatch(value):
+            raise ValueError
         json_format.ParseDict(value, message)
     except (*UNFIT, json_format.ParseError):
         reading.note(path, f"must be {wanted}")

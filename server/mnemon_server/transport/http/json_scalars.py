@@ -17,9 +17,18 @@ UNFIT = (ValueError, TypeError, OverflowError)
 
 NOT_EXACT = "must be a number that a double holds exactly, as all are within 2^53; write a larger one as text"
 
+TIME = (
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?"
+    r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+DURATION = r"-?(?:0|[1-9][0-9]{0,11})(?:\.[0-9]{1,9})?s"
+BASE64 = r"(?:[A-Za-z0-9+/_-]{4})*(?:[A-Za-z0-9+/_-]{2}(?:==)?|[A-Za-z0-9+/_-]{3}=?)?"
+"""Both alphabets, with or without the padding."""
+
 _DIGITS_MAX = 400
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_BASE64 = re.compile(BASE64)
 _NAMED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 FLOAT_MAX = 3.4028234663852886e38
 """The largest float of 32 bits."""
@@ -127,9 +136,9 @@ def _single(value: Any) -> float:
 
 
 def _bytes(value: Any) -> bytes:
-    # Both alphabets of base64, with or without the padding.
-    data = _text(value).encode("ascii").rstrip(b"=").replace(b"+", b"-").replace(b"/", b"_")
-    return base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True)
+    if not _BASE64.fullmatch(_text(value)):
+        raise ValueError
+    return base64.urlsafe_b64decode(value.translate({43: "-", 47: "_"}) + "==")
 
 
 def _enum(kind: EnumDescriptor) -> Convert:
