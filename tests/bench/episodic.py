@@ -23,8 +23,8 @@ import google_crc32c
 import grpc
 from grpc import aio
 from mnemon.v1 import episodic_pb2
-from mnemon_server.engines.timeline.format.files import OsFiles
-from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
+from mnemon_server.engines.events.format.files import OsFiles
+from mnemon_server.engines.events.format.segment_reader import SegmentReader
 from rich.console import Console
 from rich.progress import Progress
 

@@ -28,9 +28,9 @@ from pathlib import Path
 import numpy as np
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.events import Event
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
@@ -50,7 +50,7 @@ def write(name):
 def event(number):
     time_ = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
     fields = {"event_id": f"e{number}", "event_type": "conversation", "event_time": time_, "record_time": time_}
-    return EventWrite(EpisodicEvent(**fields, content=" ".join(pick.choices(words, k=30))), id_is_new=False)
+    return EventWrite(Event(**fields, content=" ".join(pick.choices(words, k=30))), id_is_new=False)
 
 def measure(name, times, action):
     wall, processor = time.perf_counter(), time.process_time()
@@ -91,9 +91,9 @@ if fill:
     measure("bulk, per 100", len(batches), lambda number: records.put_documents(batches[number]).result())
     singles = [write(f"s{i}") for i in range(300)]
     measure("create", 300, lambda number: records.put_document(singles[number]).result())
-    assert vault.timeline.wait_until_warm(60)
+    assert vault.events.wait_until_warm(60)
     appended = [event(number) for number in range(300)]
-    measure("append", 300, lambda number: vault.timeline.append([appended[number]]).result())
+    measure("append", 300, lambda number: vault.events.append([appended[number]]).result())
     vault.close()
 else:
     forget()

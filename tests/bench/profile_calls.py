@@ -36,7 +36,7 @@ SHOWN = 25
 _PRODUCT = "mnemon_server/"
 _WAITING = {
     ("_worker", "concurrent/futures/thread.py"),
-    *((name, "threading.py") for name in ("wait", "Condition.wait", "Event.wait", "run", "Thread.run")),
+    *((name, "threading.py") for name in ("wait", "Condition.wait", "EpisodicEvent.wait", "run", "Thread.run")),
     *((name, "engines/sqlite/writer.py") for name in ("_gather", "Writer._gather")),
 }
 """Where threads wait for work; gRPC's own does so in the C code that `run` calls. py-spy cannot tell on every machine

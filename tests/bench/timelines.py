@@ -75,7 +75,7 @@ def warm_start(vault: Path) -> float:
     started = perf_counter()
     opened = SQLiteVault(vault, model_identity=_model_identity(vault), dimension=384)
     try:
-        if not opened.timeline.wait_until_warm(60.0):
+        if not opened.events.wait_until_warm(60.0):
             raise click.ClickException("the timeline was not warm in time")
         return perf_counter() - started
     finally:

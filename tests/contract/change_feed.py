@@ -12,8 +12,8 @@ import pytest
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.episodic import EpisodicEvent, PruneReason
 from mnemon_server.domain.errors import CursorExpiredError, InvalidArgumentError, InvalidCursorError, NotServingError
+from mnemon_server.domain.events import Event, PruneReason
 from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import (
     Batch,
@@ -29,7 +29,7 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.facts.stored_form import to_fact
@@ -326,12 +326,10 @@ class ChangeFeedContract(ABC):
     async def test_the_full_view_does_not_show_a_reused_id_for_a_pruned_event(
         self, vault: Vault, feed: ChangeFeed
     ) -> None:
-        timeline = vault.timeline
+        timeline = vault.events
         assert await asyncio.to_thread(timeline.wait_until_warm, WAIT_S)
         for user in ("ada", "bob"):
-            change = EpisodicEvent(
-                "e", "task", START, content="what happened", scope=Scope(user=user), record_time=START
-            )
+            change = Event("e", "task", START, content="what happened", scope=Scope(user=user), record_time=START)
             timeline.append([EventWrite(change, id_is_new=False)]).result()
             if user == "ada":
                 [stored] = timeline.get(["e"])
@@ -479,7 +477,7 @@ def make_feed(vault: Vault, offload: Offload, clock: ManualClock) -> ChangeFeed:
             RecordKind.DOCUMENT: vault.collection(DOCUMENTS).get_documents,
             RecordKind.MEMORY: read_memories,
             RecordKind.SEMANTIC: read_semantic,
-            RecordKind.EVENT: vault.timeline.get,
+            RecordKind.EVENT: vault.events.get,
             RecordKind.FACT: read_facts,
         },
         offload=offload,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.domain.access.bounds import Bounds
-from mnemon_server.domain.episodic import EventSelection
 from mnemon_server.domain.errors import PermissionDeniedError, RequestIdReusedError
+from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.bound import BoundVault
-from mnemon_server.engines.bound.timeline import BoundTimeline
+from mnemon_server.engines.bound.events import BoundEvents
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
 
@@ -34,8 +34,8 @@ def in_memory(folder: Path, clock: ManualClock) -> Vault:
 @pytest.fixture(params=[in_memory, open_sqlite])
 def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     opened = request.param(tmp_path, ManualClock())
-    assert opened.timeline.wait_until_warm(WAIT_S)
-    append(opened.timeline, *(happening(f"of {user}", user=user) for user in USERS))
+    assert opened.events.wait_until_warm(WAIT_S)
+    append(opened.events, *(happening(f"of {user}", user=user) for user in USERS))
     yield opened
     opened.close()
 
@@ -55,8 +55,8 @@ def test_what_others_record_changes_nothing_that_a_caller_is_told(
             clock = ManualClock()
             alone, shared = open_vault(Path(folder) / "alone", clock), open_vault(Path(folder) / "shared", clock)
             try:
-                assert alone.timeline.wait_until_warm(WAIT_S)
-                assert shared.timeline.wait_until_warm(WAIT_S)
+                assert alone.events.wait_until_warm(WAIT_S)
+                assert shared.events.wait_until_warm(WAIT_S)
                 for user, number, word, hours in steps:
                     event = happening(f"{user} {number}", START - timedelta(hours=hours), user=user, content=word)
                     for vault in (alone, shared) if user == "ada" else (shared,):
@@ -72,10 +72,10 @@ def test_what_others_record_changes_nothing_that_a_caller_is_told(
 
 
 def is_searchable(vault: Vault) -> bool:
-    return not vault.timeline.search_text("seat", None, vault.timeline.sequences(ALL), SearchMode.KEYWORD).pending
+    return not vault.events.search_text("seat", None, vault.events.sequences(ALL), SearchMode.KEYWORD).pending
 
 
-def told(timeline: BoundTimeline) -> list[Any]:
+def told(timeline: BoundEvents) -> list[Any]:
     """Everything that the engine tells a caller, except for positions, which have gaps."""
     late = EventSelection(start=START - timedelta(hours=1))
     window, summary = timeline.window(ALL, limit=3), timeline.summarize(ALL)
@@ -92,8 +92,8 @@ def told(timeline: BoundTimeline) -> list[Any]:
     ]
 
 
-def of(vault: Vault, *users: str) -> BoundTimeline:
-    return BoundVault(vault, Bounds.of(users, ["shared"])).timeline
+def of(vault: Vault, *users: str) -> BoundEvents:
+    return BoundVault(vault, Bounds.of(users, ["shared"])).events
 
 
 @pytest.mark.parametrize("users", [("ada",), ("bob",), ("ada", "bob"), ("*",), ("eve",)], ids=str)
@@ -102,7 +102,7 @@ def test_the_events_of_other_users_are_nowhere(vault: Vault, users: tuple[str, .
     ids = [f"of {user}" for user in own]
     found = timeline.get(["missing", *(f"of {user}" for user in USERS)])
     assert [event.position.event_id for event in found if event] == ids
-    everything = vault.timeline.sequences(ALL)
+    everything = vault.events.sequences(ALL)
     assert [event.position.event_id for event in timeline.read(everything)] == ids
     if len(users) == 1:
         assert (timeline.count(ALL), timeline.summarize(ALL).event_count) == (len(own), len(own))
@@ -130,8 +130,8 @@ def test_an_event_that_does_not_fit_is_left_out_and_one_of_others_takes_no_room(
 def test_what_is_not_in_memory_is_not_answered_at_once(tmp_path: Path) -> None:
     for events in ([happening("hers", user="ada")], []):
         opened = open_sqlite(tmp_path, ManualClock())
-        assert opened.timeline.wait_until_warm(WAIT_S)
-        append(opened.timeline, *events)
+        assert opened.events.wait_until_warm(WAIT_S)
+        append(opened.events, *events)
         hers = of(opened, "ada")
         # After a start, frames are only on the disk.
         found = hers.window_at_once(ALL, limit=3)

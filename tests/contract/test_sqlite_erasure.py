@@ -15,7 +15,7 @@ import pytest
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DOCUMENTS, SEMANTIC
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.episodic import PruneReason
+from mnemon_server.domain.events import PruneReason
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.values import DocumentUpdate
@@ -37,10 +37,10 @@ def open_vault(folder: Path, erasure_delay_s: float = DELAY_S) -> SQLiteVault:
         folder,
         model_identity="test/1",
         dimension=DIMENSION,
-        settings=VaultSettings(timeline=SETTINGS, erasure_delay_s=erasure_delay_s),
+        settings=VaultSettings(events=SETTINGS, erasure_delay_s=erasure_delay_s),
         embed_events=lambda texts: [unit_vector(0) for _ in texts],  # type: ignore[arg-type,return-value]
     )
-    assert vault.timeline.wait_until_warm(60)
+    assert vault.events.wait_until_warm(60)
     return vault
 
 
@@ -65,7 +65,7 @@ def files_with(folder: Path, text: str) -> list[str]:
 
 
 def pending(vault: SQLiteVault) -> int:
-    return vault.collection(DOCUMENTS).removals_pending() + vault.timeline.status().removal_pending_count
+    return vault.collection(DOCUMENTS).removals_pending() + vault.events.status().removal_pending_count
 
 
 def test_text_removed_in_any_way_leaves_every_file(vault: SQLiteVault, tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_text_removed_in_any_way_leaves_every_file(vault: SQLiteVault, tmp_path:
     records.put_document(write("c", f"it was {dog}", seed=2, scope=Scope(user=elder))).result()
     records.put_document(write("d", "this stays", seed=3)).result()
     statements.put_document(statement("s", fig, terms=(fig,))).result()
-    append(vault.timeline, happening("e", content=f"we saw {grape}", context=f"and {hazel}"), happening("f"))
-    wait_until(lambda: vault.timeline.status().text_pending_count == 0)
+    append(vault.events, happening("e", content=f"we saw {grape}", context=f"and {hazel}"), happening("f"))
+    wait_until(lambda: vault.events.status().text_pending_count == 0)
     for word in words:
         assert files_with(tmp_path, word), word
 
@@ -94,7 +94,7 @@ def test_text_removed_in_any_way_leaves_every_file(vault: SQLiteVault, tmp_path:
         return ""
 
     vault.transact(remove).result()
-    vault.timeline.prune(get(vault.timeline, "e"), PruneReason.REQUESTED).result()
+    vault.events.prune(get(vault.events, "e"), PruneReason.REQUESTED).result()
     wait_until(lambda: pending(vault) == 0)
     # The feed says whose document was removed.
     assert [word for word in words if files_with(tmp_path, word)] == [elder]
@@ -148,10 +148,10 @@ def test_text_removed_before_a_kill_is_erased_after_the_start(tmp_path: Path) ->
         "records = vault.collection(DOCUMENTS)\n"
         "records.put_document(write('a', 'amberword')).result()\n"
         "records.put_document(write('b', 'birchword')).result()\n"
-        "append(vault.timeline, happening('e', content='cedarword'))\n"
-        "wait_until(lambda: vault.timeline.status().text_pending_count == 0)\n"
+        "append(vault.events, happening('e', content='cedarword'))\n"
+        "wait_until(lambda: vault.events.status().text_pending_count == 0)\n"
         "records.delete_document('a').result()\n"
-        "vault.timeline.prune(get(vault.timeline, 'e'), PruneReason.REQUESTED).result()\n"
+        "vault.events.prune(get(vault.events, 'e'), PruneReason.REQUESTED).result()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = run_python(script, tmp_path / "d")
@@ -174,14 +174,14 @@ def test_removed_events_count_as_pending_until_their_file_is_deleted(
     def unlink(path: Path, missing_ok: bool = False) -> None:  # noqa: FBT001 - as Path.unlink
         if path.suffix == ".segment" and "cedarword" in path.read_text(errors="ignore"):
             assert reopened.wait(60)
-            counts.put(vault.timeline.status().removal_pending_count)
+            counts.put(vault.events.status().removal_pending_count)
         deletion(path, missing_ok=missing_ok)
 
     # After a restart, records.db itself holds no removed text that would be counted, too.
     first = open_vault(tmp_path / "d", 3600)
-    append(first.timeline, happening("e", content="cedarword"), happening("f"))
+    append(first.events, happening("e", content="cedarword"), happening("f"))
     wait_until(lambda: any(name.endswith(".segment") for name in files_with(tmp_path, "cedarword")))
-    first.timeline.prune(get(first.timeline, "e"), PruneReason.REQUESTED).result()
+    first.events.prune(get(first.events, "e"), PruneReason.REQUESTED).result()
     first.close()
     monkeypatch.setattr(Path, "unlink", unlink)
     vault = open_vault(tmp_path / "d")

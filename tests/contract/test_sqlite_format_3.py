@@ -25,7 +25,7 @@ TABLES = {"timeline_event", "timeline_segment", "timeline_dead", "timeline_lost"
 
 def open_vault(folder: Path) -> SQLiteVault:
     vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION)
-    assert vault.timeline.wait_until_warm(60)
+    assert vault.events.wait_until_warm(60)
     return vault
 
 
@@ -65,13 +65,13 @@ def test_format_3_is_opened_without_loss(vault: SQLiteVault) -> None:
 
 
 def test_records_of_format_3_get_a_timeline(vault: SQLiteVault, folder: Path) -> None:
-    [receipt] = append(vault.timeline, happening("first"))
+    [receipt] = append(vault.events, happening("first"))
     assert (receipt.sequence, receipt.segment_id) == (1, 1)
     # The feed continues where it was.
     assert [event.sequence for event in told(vault, ChangeType.EPISODIC_SAVED)] == [11]
     vault.close()
     again = open_vault(folder)
-    assert [stored.position.event_id for stored in again.timeline.window(ALL, limit=9).events] == ["first"]
+    assert [stored.position.event_id for stored in again.events.window(ALL, limit=9).events] == ["first"]
     again.close()
 
 
@@ -82,7 +82,7 @@ def test_facts_and_decisions_work_beside_the_timeline(vault: SQLiteVault) -> Non
         tx.collection(RULES).put_document(rule("r"))
         return ""
 
-    append(vault.timeline, happening("before"))
+    append(vault.events, happening("before"))
     assert vault.transact(program).result().sequence == 14
     assert [other.doc_id for other in vault.collection(SEMANTIC).related_documents(near(0))] == ["s"]
 

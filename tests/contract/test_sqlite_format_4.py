@@ -76,8 +76,8 @@ def test_format_4_is_opened_without_loss(vault: SQLiteVault) -> None:
     assert vault.value("v") == "kept"
     assert [event.sequence for event in told(vault, ChangeType.RULE_REGISTERED)] == [10]
     assert vault.collection(DOCUMENTS).put_document(write("d", request=key("r"))).result().replayed
-    append(vault.timeline, happening("first"))
-    assert [stored.position.event_id for stored in vault.timeline.window(ALL, limit=9).events] == ["first"]
+    append(vault.events, happening("first"))
+    assert [stored.position.event_id for stored in vault.events.window(ALL, limit=9).events] == ["first"]
 
 
 def test_records_of_format_4_take_facts(vault: SQLiteVault, folder: Path) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import apsw
 import pytest
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.episodic import EpisodicEvent, EventSelection, PruneReason
+from mnemon_server.domain.events import Event, EventSelection, PruneReason
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.events.settings import EventEngineSettings
+from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
-from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.timeline_suite import ALL, append, get, happening, told, window
 from tests.contract.vault_suite import DIMENSION, START, ManualClock
@@ -26,27 +26,27 @@ KEPT = {f"e{number}" for number in range(EVENTS) if number % 3}
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Iterator[SQLiteVault]:
-    settings = TimelineSettings(
+    settings = EventEngineSettings(
         segment_events_max=40, sync_interval_s=0.001, erase_delay_s=0.001, joined_min=2, compaction_share_max=1.0
     )
     vault = SQLiteVault(
         tmp_path / "vault",
         model_identity="test/1",
         dimension=DIMENSION,
-        settings=VaultSettings(timeline=settings),
+        settings=VaultSettings(events=settings),
         clock=ManualClock(),
     )
-    assert vault.timeline.wait_until_warm(60)
+    assert vault.events.wait_until_warm(60)
     yield vault
     vault.close()
 
 
 @pytest.fixture
-def timeline(vault: SQLiteVault) -> Timeline:
-    return vault.timeline
+def timeline(vault: SQLiteVault) -> EventEngine:
+    return vault.events
 
 
-def event(number: int) -> EpisodicEvent:
+def event(number: int) -> Event:
     return happening(f"e{number}", START + timedelta(seconds=number * 37 % EVENTS), user=f"u{number % 4}")
 
 
@@ -92,7 +92,7 @@ def meanwhile(*checks: Callable[[random.Random], None]) -> Iterator[None]:
         raise errors[0]
 
 
-def test_no_read_misses_or_repeats_events_that_stay(timeline: Timeline) -> None:
+def test_no_read_misses_or_repeats_events_that_stay(timeline: EventEngine) -> None:
     stored = set[int]()
 
     def by_window(rng: random.Random) -> None:
@@ -120,7 +120,7 @@ def test_no_read_misses_or_repeats_events_that_stay(timeline: Timeline) -> None:
     wait_until(lambda: timeline.status().removal_pending_count == 0)
 
 
-def test_duplicates_are_found_while_their_segments_move(timeline: Timeline) -> None:
+def test_duplicates_are_found_while_their_segments_move(timeline: EventEngine) -> None:
     append(timeline, *map(event, range(200)))
 
     def again(rng: random.Random) -> None:
@@ -150,14 +150,14 @@ def test_an_event_in_the_log_is_found_by_any_read(tmp_path: Path) -> None:
         with looking:
             for vault in opened:
                 saved = {change.record_id for change in told(vault, ChangeType.EPISODIC_SAVED)}
-                looks.append((saved, {one.position.event_id for one in vault.timeline.get([*saved]) if one}))
+                looks.append((saved, {one.position.event_id for one in vault.events.get([*saved]) if one}))
 
     with after_commits(look):
         vault = SQLiteVault(tmp_path / "vault", model_identity="test/1", dimension=DIMENSION, clock=ManualClock())
-        assert vault.timeline.wait_until_warm(60)
+        assert vault.events.wait_until_warm(60)
         opened.append(vault)
-        append(vault.timeline, event(1))
-        append(vault.timeline, event(2))
+        append(vault.events, event(1))
+        append(vault.events, event(2))
         look()
         with looking:
             opened.clear()

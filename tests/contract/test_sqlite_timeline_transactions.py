@@ -11,14 +11,14 @@ import apsw
 import pytest
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DOCUMENTS
-from mnemon_server.domain.episodic import EventReceipt, PruneReason, TimelineState
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
+from mnemon_server.domain.events import EventReceipt, EventsState, PruneReason
 from mnemon_server.domain.records import RequestKey
-from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.engines.events.rows import tables as timeline_tables
+from mnemon_server.engines.events.settings import EventEngineSettings
+from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.engines.sqlite.tables import TIMELINE_STATEMENTS
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
-from mnemon_server.engines.timeline.rows import tables as timeline_tables
-from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.test_sqlite_transactions import in_one_commit
 from tests.contract.timeline_suite import ALL, append, append_at, get, happening, told, window
@@ -40,10 +40,10 @@ def open_vault(
         model_identity="test/1",
         dimension=DIMENSION,
         clock=clock or ManualClock(),
-        settings=VaultSettings(timeline=TimelineSettings(**options)),  # type: ignore[arg-type]
+        settings=VaultSettings(events=EventEngineSettings(**options)),  # type: ignore[arg-type]
         vfs=vfs,
     )
-    assert vault.timeline.wait_until_warm(60)
+    assert vault.events.wait_until_warm(60)
     return vault
 
 
@@ -78,7 +78,7 @@ def outcomes(results: list[EventReceipt | MnemonError]) -> list[tuple[int, bool,
 
 
 def test_calls_of_one_commit_see_each_other(vault: SQLiteVault) -> None:
-    record = partial(partial, vault.timeline.append)
+    record = partial(partial, vault.events.append)
     futures = in_one_commit(
         vault,
         record(one("a")),
@@ -96,31 +96,31 @@ def test_calls_of_one_commit_see_each_other(vault: SQLiteVault) -> None:
         [(2, False, True)],
         [(3, False, False)],
     ]
-    assert sorted(window(vault.timeline)) == ["a", "c", "d"]
+    assert sorted(window(vault.events)) == ["a", "c", "d"]
     assert len(told(vault, ChangeType.EPISODIC_SAVED)) == 3
 
 
 def test_segments_are_rolled_within_a_commit_as_between_two(vault: SQLiteVault) -> None:
-    record = partial(partial, vault.timeline.append)
+    record = partial(partial, vault.events.append)
     batches = [[write for number in numbers for write in one(f"e{number}")] for numbers in ([0, 1, 2], range(3, 14))]
     futures = in_one_commit(vault, *map(record, batches))
     receipts = [receipt for future in futures for receipt in future.result()]
     assert [receipt.segment_id for receipt in receipts] == [1] * 5 + [6] * 5 + [11] * 4
-    assert [one.segment_id for one in vault.timeline.read(range(1, 15))] == [1] * 5 + [6] * 5 + [11] * 4
+    assert [one.segment_id for one in vault.events.read(range(1, 15))] == [1] * 5 + [6] * 5 + [11] * 4
 
 
 def test_an_event_removed_in_the_same_commit_is_stored_again(vault: SQLiteVault) -> None:
-    append(vault.timeline, happening("a"))
-    stored = get(vault.timeline, "a")
+    append(vault.events, happening("a"))
+    stored = get(vault.events, "a")
     removing, storing, again = in_one_commit(
         vault,
-        lambda: vault.timeline.prune(stored, PruneReason.REQUESTED),
-        lambda: vault.timeline.append(one("a")),
-        lambda: vault.timeline.prune(stored, PruneReason.REQUESTED),
+        lambda: vault.events.prune(stored, PruneReason.REQUESTED),
+        lambda: vault.events.append(one("a")),
+        lambda: vault.events.prune(stored, PruneReason.REQUESTED),
     )
     assert (removing.result(), outcomes(storing.result()), again.result()) == (1, [(2, False, False)], 0)
-    assert [found and found.sequence for found in vault.timeline.get(["a"])] == [2]
-    assert vault.timeline.read([1]) == []
+    assert [found and found.sequence for found in vault.events.get(["a"])] == [2]
+    assert vault.events.read([1]) == []
 
 
 def test_a_failing_write_undoes_no_event_and_duplicates_none(vault: SQLiteVault) -> None:
@@ -128,16 +128,16 @@ def test_a_failing_write_undoes_no_event_and_duplicates_none(vault: SQLiteVault)
         tx.collection(DOCUMENTS).put_document(write("never"))  # type: ignore[attr-defined]
         raise ValueError("the test's program fails after it has written")
 
-    record = partial(partial, vault.timeline.append)
+    record = partial(partial, vault.events.append)
     before, failed, after = in_one_commit(
         vault, record(one("before", key("r"))), lambda: vault.transact(fail), record(one("after"))
     )
     assert isinstance(failed.exception(), ValueError)
     assert [outcomes(future.result()) for future in (before, after)] == [[(1, False, False)], [(2, False, False)]]
-    assert sorted(window(vault.timeline)) == ["after", "before"]
+    assert sorted(window(vault.events)) == ["after", "before"]
     assert [event.record_id for event in told(vault)] == ["before", "after"]
     assert listed(vault.collection(DOCUMENTS)) == []
-    assert vault.timeline.sequences(ALL).tolist() == [1, 2]
+    assert vault.events.sequences(ALL).tolist() == [1, 2]
 
 
 # The clock
@@ -146,19 +146,19 @@ def test_a_failing_write_undoes_no_event_and_duplicates_none(vault: SQLiteVault)
 @pytest.mark.parametrize("jump_s", [-7_200, 7_200])
 def test_clock_jumps_change_no_order_and_lose_nothing(tmp_path: Path, clock: ManualClock, jump_s: float) -> None:
     vault = open_vault(tmp_path / "vault", clock)
-    append(vault.timeline, happening("a", START + timedelta(seconds=1)))
+    append(vault.events, happening("a", START + timedelta(seconds=1)))
     clock.now += timedelta(seconds=jump_s)
-    receipts = append(vault.timeline, happening("b", START), happening("c", START + timedelta(seconds=2)))
+    receipts = append(vault.events, happening("b", START), happening("c", START + timedelta(seconds=2)))
     clock.now -= timedelta(seconds=jump_s)
-    receipts += append(vault.timeline, happening("d", START + timedelta(seconds=3)))
+    receipts += append(vault.events, happening("d", START + timedelta(seconds=3)))
     assert [receipt.sequence for receipt in receipts] == [2, 3, 4]
-    assert window(vault.timeline) == ["d", "c", "a", "b"]
+    assert window(vault.events) == ["d", "c", "a", "b"]
     noted = told(vault, ChangeType.EPISODIC_SAVED)
     assert [event.record_id for event in noted] == ["a", "b", "c", "d"]
     assert [event.time for event in noted] == sorted(event.time for event in noted)
     vault.close()
     vault = open_vault(tmp_path / "vault", clock)
-    assert window(vault.timeline) == ["d", "c", "a", "b"]
+    assert window(vault.events) == ["d", "c", "a", "b"]
     vault.close()
 
 
@@ -167,7 +167,7 @@ def test_a_segment_ends_at_its_maximum_age(vault: SQLiteVault, clock: ManualCloc
     # A segment may be made a moment before its first event, and its age counts from then.
     for minutes in (0, 59, 60, 61, 121):
         clock.now = START + timedelta(minutes=minutes)
-        [receipt] = append(vault.timeline, happening(f"e{minutes}"))
+        [receipt] = append(vault.events, happening(f"e{minutes}"))
         ids.append(receipt.segment_id)
     assert ids[0] == ids[1] < ids[2] == ids[3] < ids[4]
 
@@ -175,9 +175,9 @@ def test_a_segment_ends_at_its_maximum_age(vault: SQLiteVault, clock: ManualCloc
 def test_a_segment_ends_at_its_maximum_size(tmp_path: Path) -> None:
     vault = open_vault(tmp_path / "vault", segment_bytes_max=5_000, segment_events_max=100)
     sizes = [1_500, 1_500, 1_500, 1_500, 9_000, 10]
-    receipts = append(vault.timeline, *(happening(f"e{i}", content=str(i) * size) for i, size in enumerate(sizes)))
+    receipts = append(vault.events, *(happening(f"e{i}", content=str(i) * size) for i, size in enumerate(sizes)))
     assert [receipt.segment_id for receipt in receipts] == [1, 1, 1, 4, 5, 6]
-    assert [len(stored.body) > size for stored, size in zip(vault.timeline.read(range(1, 7)), sizes, strict=True)] == [
+    assert [len(stored.body) > size for stored, size in zip(vault.events.read(range(1, 7)), sizes, strict=True)] == [
         True
     ] * 6
     vault.close()
@@ -188,18 +188,18 @@ def test_a_segment_ends_at_its_maximum_size(tmp_path: Path) -> None:
 
 def test_a_full_disk_refuses_events_until_there_is_space(tmp_path: Path, vfs: FaultyVFS) -> None:
     vault = open_vault(tmp_path / "vault", vfs=vfs.name)
-    append_at(vault.timeline, [START] * 3)
+    append_at(vault.events, [START] * 3)
     vfs.fail_write_at, vfs.failures = vfs.writes + 1, 10_000
     for _ in range(3):
         with pytest.raises(StorageFullError, match="no space"):
-            vault.timeline.append(one("more", key("r"))).result()
+            vault.events.append(one("more", key("r"))).result()
         with pytest.raises(StorageFullError, match="no space"):
-            vault.timeline.prune(get(vault.timeline, "e0"), PruneReason.REQUESTED).result()
-    assert window(vault.timeline) == ["e2", "e1", "e0"]
+            vault.events.prune(get(vault.events, "e0"), PruneReason.REQUESTED).result()
+    assert window(vault.events) == ["e2", "e1", "e0"]
     vfs.fail_write_at = 0
-    assert outcomes(vault.timeline.append(one("more", key("r"))).result()) == [(4, False, False)]
-    assert vault.timeline.prune(get(vault.timeline, "e0"), PruneReason.REQUESTED).result() == 1
-    assert window(vault.timeline) == ["more", "e2", "e1"]
+    assert outcomes(vault.events.append(one("more", key("r"))).result()) == [(4, False, False)]
+    assert vault.events.prune(get(vault.events, "e0"), PruneReason.REQUESTED).result() == 1
+    assert window(vault.events) == ["more", "e2", "e1"]
     vault.close()
 
 
@@ -209,37 +209,37 @@ def test_after_a_failed_sync_the_timeline_agrees_with_its_file(
     tmp_path: Path, vfs: FaultyVFS, calls: int, failures: int
 ) -> None:
     vault = open_vault(tmp_path / "vault", vfs=vfs.name)
-    append_at(vault.timeline, [START] * 7)
+    append_at(vault.events, [START] * 7)
     vfs.fail_sync_at, vfs.failures = vfs.syncs + calls, failures
     acknowledged = {f"e{number}" for number in range(7)}
     removed = set()
     for number in range(12):
         try:
-            append(vault.timeline, happening(f"more{number}"))
+            append(vault.events, happening(f"more{number}"))
             acknowledged.add(f"more{number}")
-            vault.timeline.prune(get(vault.timeline, f"e{number}"), PruneReason.REQUESTED).result()
+            vault.events.prune(get(vault.events, f"e{number}"), PruneReason.REQUESTED).result()
             removed.add(f"e{number}")
         except (StorageFailedError, AssertionError):
             break
     assert vault.failure()
-    status = vault.timeline.status()
-    assert (status.state, status.message) == (TimelineState.DEGRADED, vault.failure())
+    status = vault.events.status()
+    assert (status.state, status.message) == (EventsState.DEGRADED, vault.failure())
     assert status.segment_count >= 2 and status.event_count >= 6
     # If the disk fails for long, unacknowledged writes may be there when the file is opened again.
     wait_until(lambda: recovered(vault))
 
-    found = window(vault.timeline)
+    found = window(vault.events)
     assert acknowledged - removed - {f"e{len(removed)}"} <= set(found)
     assert not removed & set(found) and len(found) == len(set(found))
-    [anew] = append(vault.timeline, happening("later"))
-    known = append(vault.timeline, *(happening(event_id, content="another") for event_id in found))
+    [anew] = append(vault.events, happening("later"))
+    known = append(vault.events, *(happening(event_id, content="another") for event_id in found))
     assert all(receipt.duplicate for receipt in known)
     kept = sorted([*found, "later"])
-    assert sorted(vault.timeline.sequences(ALL).tolist())[-1] == anew.sequence
+    assert sorted(vault.events.sequences(ALL).tolist())[-1] == anew.sequence
     vault.close()
 
     vault = open_vault(tmp_path / "vault")
-    assert sorted(window(vault.timeline)) == kept
+    assert sorted(window(vault.events)) == kept
     saved, pruned = told(vault, ChangeType.EPISODIC_SAVED), told(vault, ChangeType.EPISODIC_PRUNED)
     assert len(saved) - len(pruned) == len(kept)
     vault.close()
@@ -250,8 +250,8 @@ def test_after_a_failed_sync_the_timeline_agrees_with_its_file(
 
 def test_the_text_of_events_leaves_the_file_with_their_rows(tmp_path: Path) -> None:
     vault = open_vault(tmp_path / "vault")
-    append(vault.timeline, *(happening(f"e{i}", content=f"confidential-{i} " * 9) for i in range(11)))
-    vault.timeline.prune(get(vault.timeline, "e10"), PruneReason.REQUESTED).result()
+    append(vault.events, *(happening(f"e{i}", content=f"confidential-{i} " * 9) for i in range(11)))
+    vault.events.prune(get(vault.events, "e10"), PruneReason.REQUESTED).result()
     wait_until(lambda: rows(tmp_path / "vault") == [])
     vault.close()
     assert b"confidential" not in content_of(tmp_path / "vault" / "records.db")

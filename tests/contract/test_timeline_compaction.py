@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.episodic import CompactionProgress, PruneReason
 from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.domain.events import CompactionProgress, PruneReason
+from mnemon_server.engines.events.format.layout import segment_name
+from mnemon_server.engines.events.index.selection import Selection
+from mnemon_server.engines.events.upkeep.compaction import joinable
+from mnemon_server.engines.events.upkeep.manifest import SegmentState
+from mnemon_server.engines.events.upkeep.rewriting import DRAFT_SUFFIX
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
-from mnemon_server.engines.timeline.format.layout import segment_name
-from mnemon_server.engines.timeline.index.selection import Selection
-from mnemon_server.engines.timeline.upkeep.compaction import joinable
-from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
-from mnemon_server.engines.timeline.upkeep.rewriting import DRAFT_SUFFIX
 
 from tests.contract.timeline_suite import SETTINGS as SUITE_SETTINGS
 from tests.contract.timeline_suite import append_at, get, window
@@ -337,41 +337,41 @@ def _open(folder: Path) -> SQLiteVault:
         folder,
         model_identity="test/1",
         dimension=DIMENSION,
-        settings=VaultSettings(timeline=settings),
+        settings=VaultSettings(events=settings),
         clock=ManualClock(),
     )
-    assert vault.timeline.wait_until_warm(60)
+    assert vault.events.wait_until_warm(60)
     return vault
 
 
 def test_the_bytes_of_removed_events_leave_a_vault(tmp_path: Path) -> None:
     vault = _open(tmp_path)
-    append_at(vault.timeline, [START] * 13)
-    wait_until(lambda: vault.timeline.status().unsealed_count == 3)
+    append_at(vault.events, [START] * 13)
+    wait_until(lambda: vault.events.status().unsealed_count == 3)
     pruned = ("e1", "e5", "e6", "e7", "e8", "e9", "e11")
-    assert vault.timeline.prune(get(vault.timeline, *pruned), PruneReason.REQUESTED).result() == 7
-    wait_until(lambda: vault.timeline.status().removal_pending_count == 0)
+    assert vault.events.prune(get(vault.events, *pruned), PruneReason.REQUESTED).result() == 7
+    wait_until(lambda: vault.events.status().removal_pending_count == 0)
     # Files are deleted when their transactions are over.
     wait_until(lambda: len(list((tmp_path / "timeline").iterdir())) == 2)
     contents = [path.read_bytes() for path in (tmp_path / "timeline").iterdir()]
     assert not any(re.search(rf"content of {one}(?!\d)".encode(), content) for one in pruned for content in contents)
-    assert sorted(window(vault.timeline)) == ["e0", "e10", "e12", "e2", "e3", "e4"]
+    assert sorted(window(vault.events)) == ["e0", "e10", "e12", "e2", "e3", "e4"]
     vault.close()
     vault = _open(tmp_path)
-    assert sorted(window(vault.timeline)) == ["e0", "e10", "e12", "e2", "e3", "e4"]
-    assert vault.timeline.status().lost == ()
+    assert sorted(window(vault.events)) == ["e0", "e10", "e12", "e2", "e3", "e4"]
+    assert vault.events.status().lost == ()
     vault.close()
 
 
 def test_reads_and_writes_go_on_while_a_vault_is_compacted(tmp_path: Path) -> None:
     vault = _open(tmp_path)
-    append_at(vault.timeline, [START] * 40)
+    append_at(vault.events, [START] * 40)
     stop = threading.Event()
     failures: list[object] = []
 
     def read() -> None:
         while not stop.is_set():
-            found = window(vault.timeline)
+            found = window(vault.events)
             if len(found) != 40:
                 failures.append(found)
 
@@ -379,12 +379,12 @@ def test_reads_and_writes_go_on_while_a_vault_is_compacted(tmp_path: Path) -> No
     reader.start()
     try:
         for _ in range(5):
-            vault.timeline.compact(lambda progress: None)
+            vault.events.compact(lambda progress: None)
     finally:
         stop.set()
         reader.join()
     assert failures == []
-    assert vault.timeline.status().unsealed_count == 0
+    assert vault.events.status().unsealed_count == 0
     vault.close()
 
 

@@ -5,9 +5,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from mnemon_server.domain.episodic import CompactionProgress
-from mnemon_server.engines.timeline.index.event_rows import event_row
-from mnemon_server.engines.timeline.upkeep.manifest import Change, SegmentRow, SegmentState
+from mnemon_server.domain.events import CompactionProgress
+from mnemon_server.engines.events.index.event_rows import event_row
+from mnemon_server.engines.events.upkeep.manifest import Change, SegmentRow, SegmentState
 from mnemon_server.wire.events import encode
 
 from tests.contract.timeline_suite import happening

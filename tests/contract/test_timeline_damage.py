@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.episodic import PruneReason, TimelineState
+from mnemon_server.domain.events import EventsState, PruneReason
+from mnemon_server.engines.events.format.layout import FOOTER_BYTES
+from mnemon_server.engines.events.upkeep.manifest import SegmentState
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
-from mnemon_server.engines.timeline.format.layout import FOOTER_BYTES
-from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
 
 from tests.contract.timeline_suite import SETTINGS, append, append_at, get, happening, told, window
 from tests.contract.vault_suite import DIMENSION, START, ManualClock
@@ -267,17 +267,17 @@ def test_without_space_for_the_repaired_file_sound_events_are_still_found() -> N
 
 def _open(folder: Path, clock: ManualClock) -> SQLiteVault:
     vault = SQLiteVault(
-        folder, model_identity="test/1", dimension=DIMENSION, settings=VaultSettings(timeline=SETTINGS), clock=clock
+        folder, model_identity="test/1", dimension=DIMENSION, settings=VaultSettings(events=SETTINGS), clock=clock
     )
-    assert vault.timeline.wait_until_warm(60)
+    assert vault.events.wait_until_warm(60)
     return vault
 
 
 def _sealed_vault(folder: Path, clock: ManualClock) -> list[Path]:
     """A closed vault with two sealed segments of five events, and three events in an open one."""
     vault = _open(folder, clock)
-    append_at(vault.timeline, [START] * 13)
-    wait_until(lambda: vault.timeline.status().unsealed_count == 3)
+    append_at(vault.events, [START] * 13)
+    wait_until(lambda: vault.events.status().unsealed_count == 3)
     vault.close()
     return sorted((folder / "timeline").iterdir())
 
@@ -290,10 +290,10 @@ def test_a_damaged_vault_opens_with_everything_else_and_reports_the_loss(tmp_pat
     files[1].write_bytes(content)
 
     vault = _open(tmp_path, clock)
-    wait_until(lambda: bool(vault.timeline.status().lost) and vault.timeline.status().state is TimelineState.READY)
-    [lost] = vault.timeline.status().lost
+    wait_until(lambda: bool(vault.events.status().lost) and vault.events.status().state is EventsState.READY)
+    [lost] = vault.events.status().lost
     assert (lost.segment_id, lost.event_count) == (6, 1) and 6 <= lost.first_sequence == lost.last_sequence <= 10
-    assert sorted(window(vault.timeline)) == sorted(f"e{n}" for n in range(13) if n != lost.first_sequence - 1)
+    assert sorted(window(vault.events)) == sorted(f"e{n}" for n in range(13) if n != lost.first_sequence - 1)
     wait_until(lambda: len(_warnings(vault)) == 2)
     warning, healthy = _warnings(vault)
     assert warning[0] == "memory:episodic:warning" and "segment 6" in warning[1] and "critical" in warning[1]
@@ -307,8 +307,8 @@ def test_pruned_events_leave_the_copy_of_a_damaged_segment(tmp_path: Path, copie
     """The event's bytes go and the damage stays for inspection. If the event may be in the damage, the copy goes."""
     clock = ManualClock()
     vault = _open(tmp_path, clock)
-    append(vault.timeline, *(happening(f"e{n}", content=f"word{n}") for n in range(13)))
-    wait_until(lambda: vault.timeline.status().unsealed_count == 3)
+    append(vault.events, *(happening(f"e{n}", content=f"word{n}") for n in range(13)))
+    wait_until(lambda: vault.events.status().unsealed_count == 3)
     vault.close()
     damaged = sorted((tmp_path / "timeline").iterdir())[1]
     content = bytearray(damaged.read_bytes())
@@ -319,11 +319,11 @@ def test_pruned_events_leave_the_copy_of_a_damaged_segment(tmp_path: Path, copie
     damaged.write_bytes(content)
 
     vault = _open(tmp_path, clock)
-    wait_until(lambda: bool(vault.timeline.status().lost) and vault.timeline.status().state is TimelineState.READY)
+    wait_until(lambda: bool(vault.events.status().lost) and vault.events.status().state is EventsState.READY)
     [copy] = (tmp_path / "quarantine").iterdir()
     assert b"word8" in copy.read_bytes()
-    vault.timeline.prune(get(vault.timeline, "e8", "e2"), PruneReason.REQUESTED).result()
-    wait_until(lambda: vault.timeline.status().removal_pending_count == 0)
+    vault.events.prune(get(vault.events, "e8", "e2"), PruneReason.REQUESTED).result()
+    wait_until(lambda: vault.events.status().removal_pending_count == 0)
     kept = [path.read_bytes() for path in (tmp_path / "quarantine").iterdir()]
     assert [(b"word8" in one, b"word6" in one, b"wordw" in one) for one in kept] == [(False, True, True)] * copies_left
     files = contents_of(tmp_path)
@@ -331,7 +331,7 @@ def test_pruned_events_leave_the_copy_of_a_damaged_segment(tmp_path: Path, copie
     # Nobody removed the lost event: its words leave the text index when that is compared at the next start.
     files = b"".join(path.read_bytes() for path in (tmp_path / "timeline").iterdir())
     assert [number for number in range(13) if b"word%d" % number in files] == [0, 1, 3, 4, 5, 6, 9, 10, 11, 12]
-    assert sorted(window(vault.timeline)) == sorted(f"e{n}" for n in range(13) if n not in (2, 7, 8))
+    assert sorted(window(vault.events)) == sorted(f"e{n}" for n in range(13) if n not in (2, 7, 8))
     vault.close()
 
 
@@ -342,11 +342,11 @@ def test_a_vault_with_all_files_truncated_opens_with_what_is_before_the_cuts(tmp
         content = path.read_bytes()
         path.write_bytes(content[: len(content) // 3])
     vault = _open(tmp_path, clock)
-    lost = vault.timeline.status().lost
+    lost = vault.events.status().lost
     assert [run.segment_id for run in lost] == [1, 6]
     gone = {sequence for run in lost for sequence in range(run.first_sequence, run.last_sequence + 1)}
     assert len(gone) == sum(run.event_count for run in lost) < 10
-    assert sorted(window(vault.timeline)) == sorted(f"e{n}" for n in range(13) if n + 1 not in gone)
+    assert sorted(window(vault.events)) == sorted(f"e{n}" for n in range(13) if n + 1 not in gone)
     vault.close()
 
 

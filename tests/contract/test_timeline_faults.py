@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 from mnemon_server.domain.errors import MnemonError, NotServingError, StorageFailedError, StorageFullError
-from mnemon_server.engines.timeline.upkeep.maintenance_thread import MaintenanceThread
-from mnemon_server.engines.timeline.upkeep.manifest import Change, SegmentState
+from mnemon_server.engines.events.upkeep.maintenance_thread import MaintenanceThread
+from mnemon_server.engines.events.upkeep.manifest import Change, SegmentState
 
 from tests.support.faulty_files import Operation
 from tests.support.server import wait_until

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from mnemon_server.engines.timeline.upkeep.manifest import Change, SegmentState
+from mnemon_server.engines.events.upkeep.manifest import Change, SegmentState
 
 from tests.support.timeline_trial import StoppedError, Trial, TrialFiles
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mnemon_server.domain.episodic import EventSelection, PruneReason
 from mnemon_server.domain.errors import EmbeddingError
+from mnemon_server.domain.events import EventSelection, PruneReason
 from mnemon_server.domain.records import Scope, SearchMode
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.promises.timeline import Sequences, TextScores, Timeline
+from mnemon_server.engines.events.rows import text
+from mnemon_server.engines.events.rows.text_thread import TextThread
+from mnemon_server.engines.events.rows.text_words import CURRENT, PART_SEQUENCES
+from mnemon_server.engines.events.rows.text_work import EmbedTexts, TextWork
+from mnemon_server.engines.promises.events import EventEngine, Sequences, TextScores
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
-from mnemon_server.engines.timeline.rows import text
-from mnemon_server.engines.timeline.rows.text_thread import TextThread
-from mnemon_server.engines.timeline.rows.text_words import CURRENT, PART_SEQUENCES
-from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextWork
 from mnemon_server.engines.vault_key import VaultKeyFile
 
 from tests.contract.timeline_suite import ALL, SETTINGS, append, get, happening
@@ -30,7 +30,7 @@ from tests.support.server import wait_until
 
 DIMENSION = 16
 EMBEDDER = HashingEmbedder(DIMENSION)
-OpenTimeline = Callable[..., Timeline]
+OpenTimeline = Callable[..., EventEngine]
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def open_timeline(tmp_path: Path) -> Iterator[OpenTimeline]:
     """Opens the timeline of a folder. Closes it first if it is open."""
     opened: list[SQLiteVault] = []
 
-    def open_it(folder: str = "vault", embed: EmbedTexts | None = None) -> Timeline:
+    def open_it(folder: str = "vault", embed: EmbedTexts | None = None) -> EventEngine:
         if opened:
             opened.pop().close()
         vault = SQLiteVault(
@@ -46,12 +46,12 @@ def open_timeline(tmp_path: Path) -> Iterator[OpenTimeline]:
             model_identity="hashing/1",
             dimension=DIMENSION,
             clock=ManualClock(),
-            settings=VaultSettings(timeline=SETTINGS),
+            settings=VaultSettings(events=SETTINGS),
             embed_events=embed,
         )
         opened.append(vault)
-        assert vault.timeline.wait_until_warm(60)
-        return vault.timeline
+        assert vault.events.wait_until_warm(60)
+        return vault.events
 
     yield open_it
     for vault in opened:
@@ -59,7 +59,7 @@ def open_timeline(tmp_path: Path) -> Iterator[OpenTimeline]:
 
 
 def search(
-    timeline: Timeline, query: str, mode: SearchMode = SearchMode.KEYWORD, among: Sequence[int] | None = None
+    timeline: EventEngine, query: str, mode: SearchMode = SearchMode.KEYWORD, among: Sequence[int] | None = None
 ) -> TextScores:
     """What a text finds among all events, or among some."""
     vector = EMBEDDER.embed([query])[0]
@@ -67,12 +67,12 @@ def search(
     return timeline.search_text(query, vector, asked, mode)
 
 
-def settle(timeline: Timeline) -> None:
+def settle(timeline: EventEngine) -> None:
     """Waits until the index has processed everything."""
     wait_until(lambda: timeline.status().text_pending_count == 0)
 
 
-def found(timeline: Timeline, query: str, **options: Any) -> list[int]:
+def found(timeline: EventEngine, query: str, **options: Any) -> list[int]:
     """The sequences that a text finds once nothing is pending."""
     settle(timeline)
     scores = search(timeline, query, **options)
@@ -80,12 +80,12 @@ def found(timeline: Timeline, query: str, **options: Any) -> list[int]:
     return [int(sequence) for sequence in scores.sequences]
 
 
-def append_texts(timeline: Timeline, texts: Sequence[str], prefix: str = "e") -> None:
+def append_texts(timeline: EventEngine, texts: Sequence[str], prefix: str = "e") -> None:
     """Appends an event for each text."""
     append(timeline, *(happening(f"{prefix}{i}", content=text) for i, text in enumerate(texts)))
 
 
-def prune(timeline: Timeline, *event_ids: str) -> None:
+def prune(timeline: EventEngine, *event_ids: str) -> None:
     """Removes events, and waits until they have left every part of the index."""
     timeline.prune(get(timeline, *event_ids), PruneReason.REQUESTED).result()
     wait_until(lambda: timeline.status().removal_pending_count == 0)
@@ -477,7 +477,7 @@ import sys
 from pathlib import Path
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from tests.contract.timeline_suite import append, happening
-timeline = SQLiteVault(Path(sys.argv[1]), model_identity="hashing/1", dimension=16).timeline
+timeline = SQLiteVault(Path(sys.argv[1]), model_identity="hashing/1", dimension=16).events
 timeline.wait_until_warm(60)
 start = timeline.status().event_count
 for number in range(start, 10**6, 50):

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.promises.timeline import Sequences
-from mnemon_server.engines.timeline.rows import text_work
-from mnemon_server.engines.timeline.rows.text_file import TextFile
-from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER, PART_SEQUENCES, answering
-from mnemon_server.engines.timeline.rows.text_work import TextWork
+from mnemon_server.engines.events.rows import text_work
+from mnemon_server.engines.events.rows.text_file import TextFile
+from mnemon_server.engines.events.rows.text_words import CURRENT, FORMER, PART_SEQUENCES, answering
+from mnemon_server.engines.events.rows.text_work import TextWork
+from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.vault_key import VaultKeyFile
 
 from tests.support.databases import keys_of, open_database

@@ -1,12 +1,12 @@
-"""What every timeline must do: the suite behind `engines/promises/timeline.py`. Subclass it and open a vault."""
+"""What every timeline must do: the suite behind `engines/promises/events.py`. Subclass it and open a vault."""
 
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from mnemon_server.domain.collections import DOCUMENTS
-from mnemon_server.domain.episodic import PruneReason
-from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.domain.events import PruneReason
+from mnemon_server.engines.promises.events import EventEngine
 
 from tests.contract.timeline_machine import run_machine
 from tests.contract.timeline_pruning import TimelinePruningContract
@@ -21,7 +21,7 @@ from tests.support.server import wait_until
 class TimelineContract(
     TimelineWritesContract, TimelineReadsContract, TimelinePruningContract, TimelineTextContract, TimelineStateContract
 ):
-    """Every promise of `engines/promises/timeline.py: Timeline`, as a test."""
+    """Every promise of `engines/promises/events.py: Timeline`, as a test."""
 
     machine_examples = 40
     durable = False
@@ -43,48 +43,48 @@ class DurableTimelineContract(TimelineContract):
         vault = self.open(folder, clock)
         for number in range(23):
             at = START - timedelta(hours=7 * number % 40)
-            append(vault.timeline, happening(f"e{number}", at, user="uv"[number % 2], importance=number / 23))
-        [receipt] = append(vault.timeline, happening("e23"), request=key("r"))
-        vault.timeline.prune(get(vault.timeline, "e0", "e7", "e8"), PruneReason.REQUESTED).result()
-        before, feed = seen(vault.timeline), told(vault)
+            append(vault.events, happening(f"e{number}", at, user="uv"[number % 2], importance=number / 23))
+        [receipt] = append(vault.events, happening("e23"), request=key("r"))
+        vault.events.prune(get(vault.events, "e0", "e7", "e8"), PruneReason.REQUESTED).result()
+        before, feed = seen(vault.events), told(vault)
         vault.close()
 
         vault = self.open(folder, clock)
-        assert (seen(vault.timeline), told(vault)) == (before, feed)
-        assert append(vault.timeline, happening("e23"), request=key("r")) == [receipt._replace(replayed=True)]
-        known = append(vault.timeline, happening("e5", user="v"), happening("other", content="content of e23"))
+        assert (seen(vault.events), told(vault)) == (before, feed)
+        assert append(vault.events, happening("e23"), request=key("r")) == [receipt._replace(replayed=True)]
+        known = append(vault.events, happening("e5", user="v"), happening("other", content="content of e23"))
         assert [(one.event_id, one.sequence, one.duplicate) for one in known] == [("e5", 6, True), ("e23", 24, True)]
-        [following, anew] = append(vault.timeline, happening("e24"), happening("e7"))
+        [following, anew] = append(vault.events, happening("e24"), happening("e7"))
         assert (following.sequence, anew.sequence, anew.duplicate) == (25, 26, False)
         vault.close()
 
     def test_sealed_segments_answer_like_their_rows_before(self, tmp_path: Path, clock: ManualClock) -> None:
         vault = self.open(tmp_path / "kept", clock)
-        append_at(vault.timeline, [START - timedelta(hours=5 * number % 17) for number in range(33)])
-        vault.timeline.prune(get(vault.timeline, "e2", "e31"), PruneReason.REQUESTED).result()
-        before = seen(vault.timeline)
-        wait_until(lambda: vault.timeline.status().unsealed_count <= SEGMENT_EVENTS_MAX)
-        assert seen(vault.timeline) == before
+        append_at(vault.events, [START - timedelta(hours=5 * number % 17) for number in range(33)])
+        vault.events.prune(get(vault.events, "e2", "e31"), PruneReason.REQUESTED).result()
+        before = seen(vault.events)
+        wait_until(lambda: vault.events.status().unsealed_count <= SEGMENT_EVENTS_MAX)
+        assert seen(vault.events) == before
         vault.close()
         vault = self.open(tmp_path / "kept", clock)
-        assert seen(vault.timeline) == before
-        assert all(one.duplicate for one in append(vault.timeline, *(happening(f"e{i}") for i in range(3, 31))))
+        assert seen(vault.events) == before
+        assert all(one.duplicate for one in append(vault.events, *(happening(f"e{i}") for i in range(3, 31))))
         vault.close()
 
     def test_sequences_are_not_reused_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
         vault = self.open(tmp_path / "kept", clock)
-        append_at(vault.timeline, [START] * 12)
-        vault.timeline.prune(vault.timeline.window(ALL, limit=20).events, PruneReason.RETENTION).result()
+        append_at(vault.events, [START] * 12)
+        vault.events.prune(vault.events.window(ALL, limit=20).events, PruneReason.RETENTION).result()
         vault.collection(DOCUMENTS).put_document(write("d")).result()
         vault.close()
         vault = self.open(tmp_path / "kept", clock)
-        assert seen(vault.timeline)[0] == []
-        [receipt] = append(vault.timeline, happening("e3"))
+        assert seen(vault.events)[0] == []
+        [receipt] = append(vault.events, happening("e3"))
         assert (receipt.sequence, receipt.duplicate) == (13, False)
         vault.close()
 
 
-def seen(timeline: Timeline) -> Any:
+def seen(timeline: EventEngine) -> Any:
     """What a reader sees, except for the names of segments."""
     found = timeline.window(ALL, limit=1_000)
     by_id = timeline.get([f"e{number}" for number in range(40)])

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import EPOCH, to_microseconds
-from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventReceipt, EventSelection, PruneReason
 from mnemon_server.domain.errors import EventExistsError
+from mnemon_server.domain.events import Event, EventPosition, EventReceipt, EventSelection, PruneReason
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator, matches
 from mnemon_server.domain.records import Scope
+from mnemon_server.engines.events.index.event_fields import field_reader
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.timeline.index.event_fields import field_reader
 from mnemon_server.wire.events import decode
 
 from tests.contract.timeline_suite import ALL, pages, told, try_append
@@ -41,7 +41,7 @@ IMPORTANCES = [None, 0.0, 0.3, 0.6, 1.0]
 
 scopes = st.builds(Scope, st.sampled_from(["u", "v"]), st.sampled_from(["", "h"]), st.sampled_from(["", "p", "q"]))
 events = st.builds(
-    EpisodicEvent,
+    Event,
     event_id=st.sampled_from(IDS),
     event_type=st.sampled_from(TYPES),
     event_time=st.sampled_from(TIMES),
@@ -84,13 +84,13 @@ class Known:
     """An event that the timeline must hold."""
 
     sequence: int
-    event: EpisodicEvent
+    event: Event
 
     @property
     def position(self) -> EventPosition:
         return EventPosition(to_microseconds(self.event.event_time), self.event.event_id)
 
-    def is_same(self, other: EpisodicEvent) -> bool:
+    def is_same(self, other: Event) -> bool:
         mine, theirs = (
             (one.scope.user, one.scope.household, one.scope.persona, one.event_type, one.event_time, one.content)
             for one in (self.event, other)
@@ -130,7 +130,7 @@ class TimelineMachine(RuleBasedStateMachine):
 
     def opened(self) -> Vault:
         vault = self.open_vault(Path(self.folder.name) / "vault", self.clock)
-        assert vault.timeline.wait_until_warm(60)
+        assert vault.events.wait_until_warm(60)
         return vault
 
     def teardown(self) -> None:
@@ -138,22 +138,22 @@ class TimelineMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
     @rule(given=st.lists(st.tuples(events, st.sampled_from([None, None, None, "r", "q", "s"])), min_size=1, max_size=6))
-    def append(self, given: list[tuple[EpisodicEvent, str | None]]) -> None:
+    def append(self, given: list[tuple[Event, str | None]]) -> None:
         self.clock.now += timedelta(seconds=1)
         keys = [None if request is None else key(request) for _, request in given]
-        receipts = try_append(self.vault.timeline, [event for event, _ in given], keys)
+        receipts = try_append(self.vault.events, [event for event, _ in given], keys)
         for (event, request), receipt in zip(given, receipts, strict=True):
             if isinstance(receipt, EventReceipt):
                 assert receipt[:2] == self.expected(event, request)
             else:
                 assert self.is_taken(event, request) and isinstance(receipt, EventExistsError)
 
-    def is_taken(self, event: EpisodicEvent, request: str | None) -> bool:
+    def is_taken(self, event: Event, request: str | None) -> bool:
         """Whether an event of another user has the id."""
         users = (one.event.scope.user for one in self.known if one.event.event_id == event.event_id)
         return request not in self.answers and any(user != event.scope.user for user in users)
 
-    def expected(self, event: EpisodicEvent, request: str | None) -> tuple[str, int]:
+    def expected(self, event: Event, request: str | None) -> tuple[str, int]:
         """The id and sequence that the receipt must have."""
         if request and request in self.answers:
             return self.answers[request]
@@ -172,17 +172,17 @@ class TimelineMachine(RuleBasedStateMachine):
 
     @rule(where=selections, reason=st.sampled_from(PruneReason), share=st.integers(1, 3))
     def prune(self, where: EventSelection, reason: PruneReason, share: int) -> None:
-        stored = self.vault.timeline.window(where, limit=1_000).events[::share]
+        stored = self.vault.events.window(where, limit=1_000).events[::share]
         gone = {one.sequence for one in stored}
         head = self.vault.changes.state().head
-        assert self.vault.timeline.prune(stored, reason).result() == len(gone)
+        assert self.vault.events.prune(stored, reason).result() == len(gone)
         self.known = [one for one in self.known if one.sequence not in gone]
         named = sum(event.details.count("[") - 1 for event in told(self.vault, ChangeType.EPISODIC_PRUNED, after=head))
         assert named == len(gone)
 
     @rule(where=selections, limit=st.integers(1, 8))
     def read(self, where: EventSelection, limit: int) -> None:
-        timeline = self.vault.timeline
+        timeline = self.vault.events
         wanted = sorted((one for one in self.known if one.matches(where)), key=lambda one: one.position)
         found = [one for page in pages(timeline, where, limit) for one in page]
         assert [(one.sequence, one.position) for one in found] == [(one.sequence, one.position) for one in wanted[::-1]]
@@ -200,13 +200,13 @@ class TimelineMachine(RuleBasedStateMachine):
 
     @rule(before=st.sampled_from(TIMES), limit=st.integers(1, 9))
     def expire(self, before: datetime, limit: int) -> None:
-        found = self.vault.timeline.expired(before, limit=limit)
+        found = self.vault.events.expired(before, limit=limit)
         wanted = [one.sequence for one in self.known if one.event.event_time < before]
         assert (found.count, [one.sequence for one in found.oldest]) == (len(wanted), wanted[:limit])
 
     @rule()
     def compact(self) -> None:
-        assert self.vault.timeline.compact(lambda _: None).done
+        assert self.vault.events.compact(lambda _: None).done
 
     @rule()
     def reopen(self) -> None:
@@ -217,9 +217,9 @@ class TimelineMachine(RuleBasedStateMachine):
     @invariant()
     def everything_is_there_once(self) -> None:
         by_id = {one.event.event_id: one.sequence for one in self.known}
-        found = self.vault.timeline.get(IDS)
+        found = self.vault.events.get(IDS)
         assert [one and one.sequence for one in found] == [by_id.get(event_id) for event_id in IDS]
-        assert self.vault.timeline.window(ALL, limit=1).total == len(self.known)
+        assert self.vault.events.window(ALL, limit=1).total == len(self.known)
         saved = told(self.vault, ChangeType.EPISODIC_SAVED)
         assert [event.record_id for event in saved] == self.saved
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.clock import EPOCH, to_microseconds
-from mnemon_server.domain.episodic import (
+from mnemon_server.domain.events import (
     FILTER_FIELDS,
     EventPosition,
     EventSelection,
@@ -15,11 +15,11 @@ from mnemon_server.domain.episodic import (
 )
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator, matches
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.promises.timeline import (
+from mnemon_server.engines.events.index.event_fields import field_reader
+from mnemon_server.engines.promises.events import (
     SLICE_BYTES_MAX,
-    Timeline,
+    EventEngine,
 )
-from mnemon_server.engines.timeline.index.event_fields import field_reader
 from mnemon_server.wire.events import decode
 
 from tests.contract.timeline_suite import (
@@ -40,7 +40,7 @@ from tests.contract.vault_suite import START, ManualClock
 class TimelineReadsContract(TimelineSuite):
     """The promises of a timeline's reads, as tests."""
 
-    def test_events_come_newest_first_whenever_they_were_recorded(self, timeline: Timeline) -> None:
+    def test_events_come_newest_first_whenever_they_were_recorded(self, timeline: EventEngine) -> None:
         rng = random.Random(5)
         order = rng.sample(range(60), 60)
         for start in range(0, 60, 7):
@@ -49,13 +49,13 @@ class TimelineReadsContract(TimelineSuite):
         assert window(timeline) == [f"e{i}" for i in range(60)]
         assert window(timeline, limit=3) == ["e0", "e1", "e2"]
 
-    def test_events_with_the_same_time_are_ordered_by_the_bytes_of_their_ids(self, timeline: Timeline) -> None:
+    def test_events_with_the_same_time_are_ordered_by_the_bytes_of_their_ids(self, timeline: EventEngine) -> None:
         ids = ["b", "\U0001f44b", "a", "\uffff", "é", "B", "aa", "a\x01", "10", "9"]
         append(timeline, *map(happening, ids))
         assert window(timeline) == sorted(ids, key=str.encode, reverse=True)
         assert [one.position.event_id for page in pages(timeline, ALL, 1) for one in page] == window(timeline)
 
-    def test_times_before_1970_and_at_the_ends_of_the_calendar_are_in_order(self, timeline: Timeline) -> None:
+    def test_times_before_1970_and_at_the_ends_of_the_calendar_are_in_order(self, timeline: EventEngine) -> None:
         times = [datetime.min, datetime(1600, 2, 29), datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime.max]
         aware = [*(time.replace(tzinfo=UTC) for time in times), EPOCH, EPOCH + timedelta(microseconds=1)]
         append_at(timeline, aware)
@@ -66,21 +66,21 @@ class TimelineReadsContract(TimelineSuite):
         assert [day for day, _ in timeline.summarize(before).days] == [-719_162, -135_081, -1]
 
     @pytest.mark.parametrize("name", SCOPE_NAMES)
-    def test_only_events_in_the_scope_are_returned(self, timeline: Timeline, name: str) -> None:
+    def test_only_events_in_the_scope_are_returned(self, timeline: EventEngine, name: str) -> None:
         for value in ("", "x", "X", "xy"):
             append(timeline, happening(f"-{value}", scope=Scope(**{"user": "u", name: value})))
         assert window(timeline, selection(**{name: "x"})) == ["-x"]
         assert window(timeline, selection(**{name: "none"})) == []
         assert timeline.count(selection(**{name: ""})) == 4
 
-    def test_a_user_sees_no_event_of_any_number_of_other_users(self, timeline: Timeline) -> None:
+    def test_a_user_sees_no_event_of_any_number_of_other_users(self, timeline: EventEngine) -> None:
         append(timeline, *(happening(f"e{i}", user=f"u{i % 7}") for i in range(70)))
         for user in range(7):
             found = pages(timeline, selection(user=f"u{user}"), 3)
             assert {decode(one.body).scope.user for page in found for one in page} == {f"u{user}"}
             assert sum(map(len, found)) == 10
 
-    def test_types_and_importance_filter_events(self, timeline: Timeline) -> None:
+    def test_types_and_importance_filter_events(self, timeline: EventEngine) -> None:
         kinds = ["task", "reminder", "conversation"]
         for number in range(11):
             append(timeline, happening(f"e{number}", event_type=kinds[number % 3], importance=number / 10))
@@ -93,7 +93,7 @@ class TimelineReadsContract(TimelineSuite):
         both = EventSelection(event_types=frozenset({"task"}), min_importance=0.5)
         assert set(window(timeline, both)) == {"e6", "e9"}
 
-    def test_a_window_includes_both_ends(self, timeline: Timeline) -> None:
+    def test_a_window_includes_both_ends(self, timeline: EventEngine) -> None:
         tick = timedelta(microseconds=1)
         append_at(timeline, [START + i * tick for i in range(5)])
         assert window(timeline, EventSelection(start=START + tick, end=START + 3 * tick)) == ["e3", "e2", "e1"]
@@ -101,7 +101,7 @@ class TimelineReadsContract(TimelineSuite):
         assert window(timeline, EventSelection(end=START)) == ["e0"]
         assert window(timeline, EventSelection(start=START + tick, end=START)) == []
 
-    def test_a_slice_counts_the_events_that_it_skipped(self, timeline: Timeline) -> None:
+    def test_a_slice_counts_the_events_that_it_skipped(self, timeline: EventEngine) -> None:
         for number in range(12):
             at = START + timedelta(days=number)
             kind = "task" if number % 2 else "conversation"
@@ -126,7 +126,7 @@ class TimelineReadsContract(TimelineSuite):
         assert [one.position.event_id for one in rest.events] == ["e3"]
         assert timeline.count(where) == 2
 
-    def test_the_last_page_says_that_it_is_the_last(self, timeline: Timeline) -> None:
+    def test_the_last_page_says_that_it_is_the_last(self, timeline: EventEngine) -> None:
         append(timeline, *(happening(f"e{i}", user="uv"[i % 2]) for i in range(12)))
         for limit in (1, 2, 3, 4, 6, 7):
             found = pages(timeline, selection(user="u"), limit)
@@ -135,14 +135,14 @@ class TimelineReadsContract(TimelineSuite):
         last = timeline.window(ALL, limit=12).events[-1]
         assert timeline.window(ALL, after=last.position, limit=5).events == ()
 
-    def test_a_page_may_begin_after_an_event_that_is_gone(self, timeline: Timeline) -> None:
+    def test_a_page_may_begin_after_an_event_that_is_gone(self, timeline: EventEngine) -> None:
         append(timeline, *map(happening, "ace"))
         at = to_microseconds(START)
         for after, expected in [("f", "eca"), ("e", "ca"), ("d", "ca"), ("b", "a"), ("a", ""), ("", "")]:
             found = timeline.window(ALL, after=EventPosition(at, after), limit=9).events
             assert "".join(one.position.event_id for one in found) == expected
 
-    def test_pages_neither_repeat_nor_skip_events_that_stay(self, timeline: Timeline) -> None:
+    def test_pages_neither_repeat_nor_skip_events_that_stay(self, timeline: EventEngine) -> None:
         rng = random.Random(9)
         number = iter(range(10_000))
 
@@ -167,7 +167,7 @@ class TimelineReadsContract(TimelineSuite):
         assert seen == sorted(set(seen), reverse=True)
         assert there <= set(seen)
 
-    def test_what_is_answered_at_once_is_what_a_window_holds(self, timeline: Timeline) -> None:
+    def test_what_is_answered_at_once_is_what_a_window_holds(self, timeline: EventEngine) -> None:
         rng = random.Random(17)
         times = [START + timedelta(seconds=rng.randrange(9)) for _ in range(60)]
         append(timeline, *(happening(f"large {i}", user="w", content=str(i) * (1 << 20)) for i in range(4)))
@@ -181,7 +181,7 @@ class TimelineReadsContract(TimelineSuite):
                     found = timeline.window_at_once(where, after=after, limit=limit)
                     assert found in (None, timeline.window(where, after=after, limit=limit))
 
-    def test_a_slice_ends_before_the_event_that_would_exceed_its_byte_limit(self, timeline: Timeline) -> None:
+    def test_a_slice_ends_before_the_event_that_would_exceed_its_byte_limit(self, timeline: EventEngine) -> None:
         append(timeline, *(happening(f"e{i}", content=str(i) * (1 << 20)) for i in range(4)))
         found = pages(timeline, ALL, 1_000)
         # Each is slightly larger than a mebibyte.
@@ -189,19 +189,19 @@ class TimelineReadsContract(TimelineSuite):
         assert sum(len(one.body) for one in found[0]) <= SLICE_BYTES_MAX
         assert [timeline.window(ALL, limit=limit).truncated for limit in (2, 4)] == [False, True]
 
-    def test_large_events_of_one_time_come_in_their_order(self, timeline: Timeline) -> None:
+    def test_large_events_of_one_time_come_in_their_order(self, timeline: EventEngine) -> None:
         append(timeline, *(happening(f"e{i}", content=str(i) * 700_000) for i in (2, 0, 3, 1)))
         found = [one.position.event_id for page in pages(timeline, ALL, 1_000) for one in page]
         assert found == ["e3", "e2", "e1", "e0"]
 
-    def test_reading_ends_before_a_limit_would_be_exceeded(self, timeline: Timeline) -> None:
+    def test_reading_ends_before_a_limit_would_be_exceeded(self, timeline: EventEngine) -> None:
         append(timeline, *(happening(f"e{i}", content=f"{i}" * 1_000) for i in range(4)))
         stored = [one for one in timeline.get([f"e{i}" for i in range(4)]) if one is not None]
         sequences, size = [one.sequence for one in stored], len(stored[0].body)
         read = [len(timeline.read(sequences, bytes_max=most)) for most in (1, 2 * size, 2 * size + 10, 9 * size)]
         assert read == [1, 2, 2, 4]
 
-    def test_only_events_that_fit_are_returned(self, timeline: Timeline) -> None:
+    def test_only_events_that_fit_are_returned(self, timeline: EventEngine) -> None:
         append(timeline, *(happening(f"e{i}", content=f"{i}" * 1_000) for i in range(3)))
         asked: set[str] = set()
 
@@ -216,7 +216,7 @@ class TimelineReadsContract(TimelineSuite):
         self, tmp_path: Path, clock: ManualClock
     ) -> None:
         vault = self.open(tmp_path / "few reads", clock, reads_max=10)
-        timeline = vault.timeline
+        timeline = vault.events
         append(timeline, *(happening(f"e{i:02}", metadata={"n": i}) for i in range(25)))
         where = EventSelection(expression=Condition("metadata.n", Operator.IN, (24, 12, 0)))
         first = timeline.window(where, limit=5)
@@ -228,7 +228,7 @@ class TimelineReadsContract(TimelineSuite):
         assert len(timeline.window(ALL, limit=20).events) == 20
         vault.close()
 
-    def test_expressions_mean_the_same_as_filters_for_every_field(self, timeline: Timeline) -> None:
+    def test_expressions_mean_the_same_as_filters_for_every_field(self, timeline: EventEngine) -> None:
         events = [
             happening(
                 f"e{i}",
@@ -263,19 +263,19 @@ class TimelineReadsContract(TimelineSuite):
 
     # By id, by sequence, by age
 
-    def test_events_come_by_id_in_the_requested_order(self, timeline: Timeline) -> None:
+    def test_events_come_by_id_in_the_requested_order(self, timeline: EventEngine) -> None:
         append(timeline, *map(happening, "abc"))
         found = timeline.get(["c", "missing", "a", "c", "A"])
         assert [one and one.position.event_id for one in found] == ["c", None, "a", "c", None]
         assert timeline.get([]) == []
 
-    def test_events_come_by_sequence_and_missing_ones_are_left_out(self, timeline: Timeline) -> None:
+    def test_events_come_by_sequence_and_missing_ones_are_left_out(self, timeline: EventEngine) -> None:
         append(timeline, *(happening(f"e{i}") for i in range(12)))
         timeline.prune(get(timeline, "e3", "e4"), PruneReason.REQUESTED).result()
         found = timeline.read([12, 4, 1, 5, 99, 0, 7])
         assert [one.position.event_id for one in found] == ["e11", "e0", "e6"]
 
-    def test_sequences_are_ascending_numbers_of_64_bits(self, timeline: Timeline) -> None:
+    def test_sequences_are_ascending_numbers_of_64_bits(self, timeline: EventEngine) -> None:
         append(timeline, *(happening(f"e{i}", START - timedelta(days=i), user="uv"[i % 2]) for i in range(12)))
         found = timeline.sequences(selection(user="v"))
         assert (found.dtype.name, found.tolist()) == ("int64", [2, 4, 6, 8, 10, 12])
@@ -283,7 +283,7 @@ class TimelineReadsContract(TimelineSuite):
         assert timeline.sequences(some).tolist() == [2, 4, 6]
         assert timeline.sequences(selection(user="none")).shape == (0,)
 
-    def test_events_before_a_time_expire_in_the_order_of_storing(self, timeline: Timeline) -> None:
+    def test_events_before_a_time_expire_in_the_order_of_storing(self, timeline: EventEngine) -> None:
         append_at(timeline, [START - timedelta(days=i % 4, microseconds=i) for i in range(12)])
         before = START - timedelta(days=2, microseconds=6)
         found = timeline.expired(before, limit=3)
@@ -296,7 +296,7 @@ class TimelineReadsContract(TimelineSuite):
 
     # Summaries
 
-    def test_a_summary_counts_types_and_days_and_names_the_first_and_last_event(self, timeline: Timeline) -> None:
+    def test_a_summary_counts_types_and_days_and_names_the_first_and_last_event(self, timeline: EventEngine) -> None:
         midnight = datetime(2026, 1, 2, tzinfo=UTC)
         tick = timedelta(microseconds=1)
         times = [midnight - tick, midnight, midnight + timedelta(days=1) - tick, midnight + timedelta(days=1)]
@@ -312,12 +312,12 @@ class TimelineReadsContract(TimelineSuite):
         chosen = EventSelection(expression=Condition("event_type", Operator.EQ, ("b",)))
         assert timeline.summarize(chosen).types == (("b", 2),)
 
-    def test_the_day_before_1970_is_day_minus_one(self, timeline: Timeline) -> None:
+    def test_the_day_before_1970_is_day_minus_one(self, timeline: EventEngine) -> None:
         tick = timedelta(microseconds=1)
         append_at(timeline, [EPOCH - tick, EPOCH, EPOCH - timedelta(days=1), EPOCH - timedelta(days=1) - tick])
         assert timeline.summarize(ALL).days == ((-2, 1), (-1, 2), (0, 1))
 
-    def test_a_summary_without_events_is_empty(self, timeline: Timeline) -> None:
+    def test_a_summary_without_events_is_empty(self, timeline: EventEngine) -> None:
         assert timeline.summarize(ALL) == RangeSummary(0, None, None)
         append(timeline, happening("a"))
         assert timeline.summarize(selection(user="none")) == RangeSummary(0, None, None)

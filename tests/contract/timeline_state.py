@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.episodic import (
+from mnemon_server.domain.events import (
     CompactionProgress,
+    EventsState,
     PruneReason,
-    TimelineState,
 )
 from mnemon_server.domain.records import SearchMode
-from mnemon_server.engines.promises.timeline import (
+from mnemon_server.engines.promises.events import (
+    EventEngine,
+    EventsWarning,
     TextScores,
-    Timeline,
-    TimelineWarning,
 )
 from mnemon_server.engines.promises.vault import Vault
 
@@ -37,7 +37,7 @@ from tests.support.server import wait_until
 class TimelineTextContract(TimelineSuite):
     """The promises of `Timeline.search_text`, as tests."""
 
-    def test_a_text_finds_events_by_their_words(self, timeline: Timeline) -> None:
+    def test_a_text_finds_events_by_their_words(self, timeline: EventEngine) -> None:
         contents = ["The cats were sleeping.", "a dog", "CAT and dog and cat", "nothing of it", "Ein Café", ""]
         append(timeline, *(happening(f"e{i}", content=content) for i, content in enumerate(contents)))
         found = self.search(timeline, "cat")
@@ -51,19 +51,21 @@ class TimelineTextContract(TimelineSuite):
         assert self.search(timeline, "cafe").sequences.tolist() == [5]
         assert self.search(timeline, "sleep dogs").sequences.tolist() == [1, 2, 3]
 
-    def test_a_text_is_searched_only_among_the_requested_events(self, timeline: Timeline) -> None:
+    def test_a_text_is_searched_only_among_the_requested_events(self, timeline: EventEngine) -> None:
         append(timeline, *(happening(f"e{i}", content=f"the zebra number {i}") for i in range(12)))
         timeline.prune(get(timeline, "e4"), PruneReason.REQUESTED).result()
         assert self.search(timeline, "zebra", [2, 5, 9, 99]).sequences.tolist() == [2, 9]
         assert self.search(timeline, "zebra", []).sequences.tolist() == []
 
-    def test_a_search_among_no_events_is_no_damage(self, timeline: Timeline, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_search_among_no_events_is_no_damage(
+        self, timeline: EventEngine, caplog: pytest.LogCaptureFixture
+    ) -> None:
         append(timeline, happening("e1", content="the zebra"))
         assert self.search(timeline, "zebra", []).pending == 0
         assert self.search(timeline, "zebra").sequences.tolist() == [1]
         assert [record.message for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
 
-    def test_neighbouring_words_count_only_within_the_searched_events(self, timeline: Timeline) -> None:
+    def test_neighbouring_words_count_only_within_the_searched_events(self, timeline: EventEngine) -> None:
         contents = [f"weather report {i}" for i in range(50)]
         contents[20:26] = [f"zebra riding {i}" for i in range(20, 26)]
         contents[26], contents[40] = "a lesson today", "a lesson tomorrow"
@@ -76,12 +78,12 @@ class TimelineTextContract(TimelineSuite):
 
     @pytest.mark.parametrize("query", ["", "  \n", "unicorn", '" OR 1=1 --', "* NEAR(", "'", "\U0001f44b"])
     def test_any_text_is_a_valid_query_and_events_sharing_no_word_are_left_out(
-        self, timeline: Timeline, query: str
+        self, timeline: EventEngine, query: str
     ) -> None:
         append(timeline, happening("a", content="the zebra"), happening("b", content="lion and zebra"))
         assert self.search(timeline, query).sequences.tolist() == []
 
-    def search(self, timeline: Timeline, query: str, among: Sequence[int] | None = None) -> TextScores:
+    def search(self, timeline: EventEngine, query: str, among: Sequence[int] | None = None) -> TextScores:
         """Searches once all events can be found."""
         everything = timeline.sequences(ALL)
         wait_until(lambda: timeline.search_text("zebra", None, everything, SearchMode.KEYWORD).pending == 0)
@@ -94,16 +96,16 @@ class TimelineTextContract(TimelineSuite):
 class TimelineStateContract(TimelineSuite):
     """The promises about the status of a timeline, as tests."""
 
-    def test_a_new_timeline_is_warm_and_empty(self, timeline: Timeline) -> None:
+    def test_a_new_timeline_is_warm_and_empty(self, timeline: EventEngine) -> None:
         status = timeline.status()
         assert timeline.is_warm
-        assert (status.state, status.message, timeline.failure()) == (TimelineState.READY, "", None)
+        assert (status.state, status.message, timeline.failure()) == (EventsState.READY, "", None)
         assert (status.event_count, status.segment_count, status.active_segment_id) == (0, 0, 0)
         assert (status.earliest, status.latest, status.lost, status.unsealed_count) == (None, None, (), 0)
         assert timeline.window(ALL, limit=5).total == 0
         assert timeline.expired(START, limit=5).count == 0
 
-    def test_the_status_counts_stored_events(self, timeline: Timeline) -> None:
+    def test_the_status_counts_stored_events(self, timeline: EventEngine) -> None:
         append_at(timeline, [START - timedelta(days=i) for i in range(12)])
         timeline.prune(get(timeline, "e0", "e11"), PruneReason.REQUESTED).result()
         status = timeline.status()
@@ -111,7 +113,7 @@ class TimelineStateContract(TimelineSuite):
         assert (status.earliest, status.latest) == (START - timedelta(days=10), START - timedelta(days=1))
         wait_until(lambda: timeline.status().segment_bytes >= sum(len(one.body) for one in timeline.read(range(2, 11))))
 
-    def test_an_empty_segment_counts_until_it_is_deleted(self, timeline: Timeline) -> None:
+    def test_an_empty_segment_counts_until_it_is_deleted(self, timeline: EventEngine) -> None:
         append_at(timeline, [START] * 12)
         timeline.prune(get(timeline, *(f"e{i}" for i in range(5))), PruneReason.RETENTION).result()
         wait_until(lambda: timeline.status().segment_count == 2)
@@ -121,8 +123,8 @@ class TimelineStateContract(TimelineSuite):
 
     def test_warnings_are_reported_when_they_begin_and_end(self, vault: Vault, clock: ManualClock) -> None:
         clock.now += timedelta(minutes=1)
-        vault.timeline.warn(TimelineWarning("critical", 'a "message"', "a remedy")).result()
-        vault.timeline.warn(None).result()
+        vault.events.warn(EventsWarning("critical", 'a "message"', "a remedy")).result()
+        vault.events.warn(None).result()
         warning, healthy = told(vault, ChangeType.EPISODIC_WARNING, ChangeType.EPISODIC_HEALTHY)
         assert (warning.type, warning.record_id, warning.time) == (ChangeType.EPISODIC_WARNING, "timeline", clock.now)
         assert json.loads(warning.details) == {
@@ -134,7 +136,7 @@ class TimelineStateContract(TimelineSuite):
         assert json.loads(healthy.details).keys() == {"severity", "message", "remediation"}
 
     @pytest.mark.parametrize("tidy", ["compact", "scrub"])
-    def test_maintenance_changes_no_answer(self, timeline: Timeline, tidy: str) -> None:
+    def test_maintenance_changes_no_answer(self, timeline: EventEngine, tidy: str) -> None:
         append_at(timeline, [START - timedelta(hours=i) for i in range(23)])
         timeline.prune(get(timeline, "e3", "e4", "e20"), PruneReason.REQUESTED).result()
         before = self.answers(timeline)
@@ -153,7 +155,7 @@ class TimelineStateContract(TimelineSuite):
         [known] = append(timeline, happening("e5", content="another"))
         assert (known.sequence, known.duplicate) == (6, True)
 
-    def answers(self, timeline: Timeline) -> Any:
+    def answers(self, timeline: EventEngine) -> Any:
         """What readers see, except for the names of segments."""
         found = [(one.position, one.sequence, one.body) for one in timeline.window(ALL, limit=1_000).events]
         return found, timeline.summarize(ALL), [one is None for one in timeline.get(["e3", "e5"])]

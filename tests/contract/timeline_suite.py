@@ -9,26 +9,26 @@ from typing import Any
 
 import pytest
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
-from mnemon_server.domain.episodic import (
-    EpisodicEvent,
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.domain.events import (
+    Event,
     EventReceipt,
     EventSelection,
     StoredEvent,
 )
-from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.records import RequestKey, Scope
-from mnemon_server.engines.promises.timeline import (
+from mnemon_server.engines.events.settings import EventEngineSettings
+from mnemon_server.engines.promises.events import (
     SLICE_READS_MAX,
+    EventEngine,
     EventWrite,
-    Timeline,
 )
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.vault_suite import START, ManualClock
 
 SEGMENT_EVENTS_MAX = 5
-SETTINGS = TimelineSettings(
+SETTINGS = EventEngineSettings(
     segment_events_max=SEGMENT_EVENTS_MAX, joined_min=10**6, sync_interval_s=0.02, erase_delay_s=0.05
 )
 """Segments that are full soon, and keep their names; what is done later is done soon."""
@@ -36,15 +36,15 @@ ALL = EventSelection()
 SCOPE_NAMES = ("user", "household", "persona", "agent", "project")
 
 
-def happening(event_id: str, at: datetime = START, *, user: str = "u", **fields: Any) -> EpisodicEvent:
+def happening(event_id: str, at: datetime = START, *, user: str = "u", **fields: Any) -> Event:
     """An event whose text distinguishes it from the others."""
     usual = {"event_type": "conversation", "content": f"content of {event_id}", "scope": Scope(user=user)}
     given: dict[str, Any] = usual | fields
-    return EpisodicEvent(event_id=event_id, event_time=at, record_time=START, **given)
+    return Event(event_id=event_id, event_time=at, record_time=START, **given)
 
 
 def try_append(
-    timeline: Timeline, events: Iterable[EpisodicEvent], requests: Iterable[RequestKey | None] | None = None
+    timeline: EventEngine, events: Iterable[Event], requests: Iterable[RequestKey | None] | None = None
 ) -> list[EventReceipt | MnemonError]:
     """Appends events in one call."""
     events = list(events)
@@ -53,24 +53,24 @@ def try_append(
     return timeline.append(writes).result()
 
 
-def append(timeline: Timeline, *events: EpisodicEvent, request: RequestKey | None = None) -> list[EventReceipt]:
+def append(timeline: EventEngine, *events: Event, request: RequestKey | None = None) -> list[EventReceipt]:
     """Appends events, all of which must be accepted."""
     receipts = try_append(timeline, events, [request] * len(events))
     assert all(isinstance(receipt, EventReceipt) for receipt in receipts)
     return receipts  # type: ignore[return-value]
 
 
-def append_at(timeline: Timeline, times: Iterable[datetime], **fields: Any) -> None:
+def append_at(timeline: EventEngine, times: Iterable[datetime], **fields: Any) -> None:
     """Appends an event for each time, named by its number."""
     append(timeline, *(happening(f"e{number}", time, **fields) for number, time in enumerate(times)))
 
 
-def window(timeline: Timeline, where: EventSelection = ALL, limit: int = 1_000) -> list[str]:
+def window(timeline: EventEngine, where: EventSelection = ALL, limit: int = 1_000) -> list[str]:
     """The ids of a window, in order."""
     return [stored.position.event_id for stored in timeline.window(where, limit=limit).events]
 
 
-def pages(timeline: Timeline, where: EventSelection, limit: int) -> list[list[StoredEvent]]:
+def pages(timeline: EventEngine, where: EventSelection, limit: int) -> list[list[StoredEvent]]:
     """All pages of a window."""
     found = [timeline.window(where, limit=limit)]
     while found[-1].next_position is not None:
@@ -78,7 +78,7 @@ def pages(timeline: Timeline, where: EventSelection, limit: int) -> list[list[St
     return [list(page.events) for page in found]
 
 
-def get(timeline: Timeline, *event_ids: str) -> list[StoredEvent]:
+def get(timeline: EventEngine, *event_ids: str) -> list[StoredEvent]:
     """The events with these ids, all of which must be stored."""
     found = timeline.get(event_ids)
     assert None not in found
@@ -108,7 +108,7 @@ class TimelineSuite(ABC):
         folder: Path,
         clock: ManualClock,
         *,
-        settings: TimelineSettings = SETTINGS,
+        settings: EventEngineSettings = SETTINGS,
         reads_max: int = SLICE_READS_MAX,
     ) -> Vault:
         """A new vault, or the kept one when called again with the same folder.
@@ -119,7 +119,7 @@ class TimelineSuite(ABC):
     def open(self, folder: Path, clock: ManualClock, **options: Any) -> Vault:
         """The same, warm."""
         vault = self.open_vault(folder, clock, **options)
-        assert vault.timeline.wait_until_warm(60)
+        assert vault.events.wait_until_warm(60)
         return vault
 
     @pytest.fixture
@@ -133,5 +133,5 @@ class TimelineSuite(ABC):
         vault.close()
 
     @pytest.fixture
-    def timeline(self, vault: Vault) -> Timeline:
-        return vault.timeline
+    def timeline(self, vault: Vault) -> EventEngine:
+        return vault.events

@@ -12,14 +12,14 @@ import pytest
 from mnemon_server.domain.changes import Change, ChangeType
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.collections import DOCUMENTS
-from mnemon_server.domain.episodic import (
-    EpisodicEvent,
+from mnemon_server.domain.errors import EventExistsError, RequestIdReusedError, StorageFailedError
+from mnemon_server.domain.events import (
+    Event,
     EventPosition,
     EventReceipt,
 )
-from mnemon_server.domain.errors import EventExistsError, RequestIdReusedError, StorageFailedError
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.promises.timeline import EventWrite, Timeline
+from mnemon_server.engines.promises.events import EventEngine, EventWrite
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.wire.events import decode
 
@@ -40,8 +40,8 @@ from tests.contract.vault_suite import START, ManualClock, key, write
 class TimelineWritesContract(TimelineSuite):
     """The promises of `Timeline.append`, as tests."""
 
-    def test_an_event_comes_back_as_it_was_recorded(self, timeline: Timeline) -> None:
-        event = EpisodicEvent(
+    def test_an_event_comes_back_as_it_was_recorded(self, timeline: EventEngine) -> None:
+        event = Event(
             "the id",
             "task",
             START - timedelta(microseconds=1),
@@ -64,7 +64,7 @@ class TimelineWritesContract(TimelineSuite):
         assert timeline.window(ALL, limit=1).events == (stored,)
         assert timeline.read([1]) == [stored]
 
-    def test_sequences_are_dense_and_a_segment_is_named_by_its_first_event(self, timeline: Timeline) -> None:
+    def test_sequences_are_dense_and_a_segment_is_named_by_its_first_event(self, timeline: EventEngine) -> None:
         receipts = [
             receipt
             for count in (1, 3, 7, 2, 11)
@@ -83,7 +83,7 @@ class TimelineWritesContract(TimelineSuite):
 
     def test_the_feed_says_when_an_event_was_first_recorded_elsewhere(self, vault: Vault) -> None:
         there = EventWrite(happening("there"), id_is_new=False, is_imported=True)
-        vault.timeline.append([EventWrite(happening("here"), id_is_new=False), there]).result()
+        vault.events.append([EventWrite(happening("here"), id_is_new=False), there]).result()
         plain, flagged = (json.loads(event.details) for event in told(vault))
         assert (plain.get("imported"), flagged["imported"]) == (None, True)
         assert flagged.keys() - {"imported"} == plain.keys()
@@ -102,7 +102,7 @@ class TimelineWritesContract(TimelineSuite):
         early = happening("early", START + timedelta(seconds=1), importance=0.0)
         clock.now = START + timedelta(microseconds=7)
         requests = [key("one"), None]
-        receipts = try_append(vault.timeline, [late, early], requests)
+        receipts = try_append(vault.events, [late, early], requests)
         assert [receipt.commit_time for receipt in receipts if isinstance(receipt, EventReceipt)] == [clock.now] * 2
         first, second = told(vault)
         assert json.loads(first.details) == {
@@ -126,7 +126,7 @@ class TimelineWritesContract(TimelineSuite):
 
     def test_unknown_importance_is_null_in_the_feed_and_segments_are_counted(self, vault: Vault) -> None:
         for number in range(7):
-            append(vault.timeline, happening(f"e{number}"))
+            append(vault.events, happening(f"e{number}"))
         details = [json.loads(event.details) for event in told(vault, ChangeType.EPISODIC_SAVED)]
         assert [(one["importance"], one["segment_id"], one["segment_count"]) for one in details] == [
             *[(None, 1, 1)] * 5,
@@ -134,36 +134,36 @@ class TimelineWritesContract(TimelineSuite):
         ]
 
     def test_events_and_other_records_share_one_feed_in_the_order_of_commits(self, vault: Vault) -> None:
-        append(vault.timeline, happening("first"))
+        append(vault.events, happening("first"))
         vault.collection(DOCUMENTS).put_document(write("second")).result()
-        append(vault.timeline, happening("third"), happening("fourth"))
+        append(vault.events, happening("third"), happening("fourth"))
         found = told(vault)
         assert [event.record_id for event in found] == ["first", "second", "third", "fourth"]
         assert [event.sequence for event in found] == sorted({event.sequence for event in found})
 
     def test_a_listener_of_the_vault_hears_of_events_once_they_can_be_read(self, vault: Vault) -> None:
         heard: list[int] = []
-        end = vault.subscribe(lambda: heard.append(vault.timeline.count(ALL)))
-        append(vault.timeline, happening("a"), happening("b"))
+        end = vault.subscribe(lambda: heard.append(vault.events.count(ALL)))
+        append(vault.events, happening("a"), happening("b"))
         end()
-        append(vault.timeline, happening("c"))
+        append(vault.events, happening("c"))
         assert 2 in heard and max(heard) == 2
 
     def test_appending_nothing_does_nothing(self, vault: Vault) -> None:
-        assert append(vault.timeline) == []
-        assert (told(vault), vault.timeline.status().active_segment_id) == ([], 0)
+        assert append(vault.events) == []
+        assert (told(vault), vault.events.status().active_segment_id) == ([], 0)
 
     def test_a_closed_vault_takes_no_event(self, tmp_path: Path, clock: ManualClock) -> None:
         vault = self.open(tmp_path / "closed", clock)
         vault.close()
-        vault.timeline.close()
+        vault.events.close()
         with pytest.raises(StorageFailedError):
-            append(vault.timeline, happening("late"))
+            append(vault.events, happening("late"))
 
     # Duplicates
 
     def test_an_event_with_a_stored_id_is_the_stored_event(self, vault: Vault) -> None:
-        timeline = vault.timeline
+        timeline = vault.events
         [first] = append(timeline, happening("a"))
         before = timeline.get(["a"])
         other = happening("a", START + timedelta(days=1), scope=Scope("u", "h", "p"), content="other")
@@ -175,7 +175,7 @@ class TimelineWritesContract(TimelineSuite):
         assert following.sequence == 2
 
     def test_an_event_with_the_id_of_another_users_event_is_refused(self, vault: Vault) -> None:
-        timeline, theirs = vault.timeline, happening("a", user="other")
+        timeline, theirs = vault.events, happening("a", user="other")
         refused, stored = try_append(timeline, [theirs, happening("b")], [key("one"), None])[0], timeline.get(["a"])
         assert isinstance(refused, EventReceipt)
         within, beside = try_append(timeline, [happening("a"), happening("c")], [key("two"), None])
@@ -188,7 +188,7 @@ class TimelineWritesContract(TimelineSuite):
         assert isinstance(again, EventReceipt) and not again.replayed
 
     def test_the_same_event_under_another_id_is_the_stored_event(self, vault: Vault) -> None:
-        timeline = vault.timeline
+        timeline = vault.events
         scope = Scope("u", "h", "p", "a", "x")
         append(timeline, happening("a", content="same", scope=scope, importance=0.5))
         others: dict[str, Any] = {"scope": Scope("u", "h", "p"), "importance": None, "context": "c", "source": "s"}
@@ -211,7 +211,7 @@ class TimelineWritesContract(TimelineSuite):
         ids=str,
     )
     def test_an_event_that_differs_in_user_household_persona_type_time_or_content_is_new(
-        self, timeline: Timeline, difference: dict[str, Any]
+        self, timeline: EventEngine, difference: dict[str, Any]
     ) -> None:
         fields: dict[str, Any] = {"scope": Scope("u", persona="p"), "content": "same"}
         first, second = append(timeline, happening("a", **fields), happening("b", **(fields | difference)))
@@ -219,7 +219,7 @@ class TimelineWritesContract(TimelineSuite):
 
     def test_duplicates_within_one_call_are_found_too(self, vault: Vault) -> None:
         receipts = append(
-            vault.timeline,
+            vault.events,
             happening("a", content="one"),
             happening("a", content="two"),
             happening("b", content="one"),
@@ -233,14 +233,14 @@ class TimelineWritesContract(TimelineSuite):
         ]
         assert [event.record_id for event in told(vault)] == ["a", "c"]
 
-    def test_when_id_and_content_match_different_events_the_id_decides(self, timeline: Timeline) -> None:
+    def test_when_id_and_content_match_different_events_the_id_decides(self, timeline: EventEngine) -> None:
         append(timeline, happening("a", content="one"), happening("b", content="two"))
         [receipt] = append(timeline, happening("b", content="one"))
         assert (receipt.event_id, receipt.sequence, receipt.duplicate) == ("b", 2, True)
         stored, same = append(timeline, happening("c", content="three"), happening("c", content="one"))
         assert (stored.sequence, same.event_id, same.sequence, same.duplicate) == (3, "c", 3, True)
 
-    def test_duplicates_of_old_events_are_found(self, timeline: Timeline) -> None:
+    def test_duplicates_of_old_events_are_found(self, timeline: EventEngine) -> None:
         events = [happening(f"e{i}", START + timedelta(seconds=i)) for i in range(40)]
         append(timeline, *events)
         again = append(timeline, *events)
@@ -255,27 +255,27 @@ class TimelineWritesContract(TimelineSuite):
 
         def record(seed: int) -> list[EventReceipt]:
             order = random.Random(seed).sample(events, len(events))
-            return [receipt for event in order for receipt in append(vault.timeline, event)]
+            return [receipt for event in order for receipt in append(vault.events, event)]
 
         with ThreadPoolExecutor(8) as pool:
             receipts = [receipt for found in pool.map(record, range(8)) for receipt in found]
         assert len([one for one in receipts if not one.duplicate]) == 30
         assert len({(one.event_id, one.sequence) for one in receipts}) == 30
         assert [event.record_id for event in told(vault)] == [
-            stored.position.event_id for stored in vault.timeline.read(range(1, 31))
+            stored.position.event_id for stored in vault.events.read(range(1, 31))
         ]
 
     # Requests
 
     def test_a_repeated_request_gets_its_first_answer(self, vault: Vault, clock: ManualClock) -> None:
-        timeline = vault.timeline
+        timeline = vault.events
         [first] = append(timeline, happening("a"), request=key("r"))
         clock.now += timedelta(hours=1)
         [again] = append(timeline, happening("chosen anew", content="content of a"), request=key("r"))
         assert again == first._replace(replayed=True)
         assert (timeline.count(ALL), len(told(vault))) == (1, 1)
 
-    def test_the_answer_that_an_event_was_known_is_stored_too(self, timeline: Timeline) -> None:
+    def test_the_answer_that_an_event_was_known_is_stored_too(self, timeline: EventEngine) -> None:
         append(timeline, happening("a"))
         [known] = append(timeline, happening("a"), request=key("r"))
         [again] = append(timeline, happening("a"), request=key("r"))
@@ -286,9 +286,9 @@ class TimelineWritesContract(TimelineSuite):
         self, vault: Vault
     ) -> None:
         vault.collection(DOCUMENTS).put_document(write("d", request=key("of a document", b"put"))).result()
-        append(vault.timeline, happening("a"), request=key("r"))
+        append(vault.events, happening("a"), request=key("r"))
         results = try_append(
-            vault.timeline,
+            vault.events,
             [happening("b"), happening("c"), happening("d"), happening("e"), happening("f")],
             [None, key("r", b"another"), key("new"), key("of a document"), key("new")],
         )
@@ -300,11 +300,11 @@ class TimelineWritesContract(TimelineSuite):
             EventReceipt,
         ]
         assert results[4] == results[2]._replace(replayed=True)  # type: ignore[union-attr]
-        assert [stored.position.event_id for stored in vault.timeline.read(range(1, 9))] == ["a", "b", "d"]
+        assert [stored.position.event_id for stored in vault.events.read(range(1, 9))] == ["a", "b", "d"]
         with pytest.raises(RequestIdReusedError):
             vault.collection(DOCUMENTS).put_document(write("e", request=key("new", b"put"))).result()
 
-    def test_a_request_is_forgotten_after_a_day(self, timeline: Timeline, clock: ManualClock) -> None:
+    def test_a_request_is_forgotten_after_a_day(self, timeline: EventEngine, clock: ManualClock) -> None:
         append(timeline, happening("a"), request=key("r"))
         clock.now += timedelta(hours=24, seconds=1)
         [known] = append(timeline, happening("a"), request=key("r"))

@@ -17,7 +17,7 @@ from mnemon_server.domain.documents import HealthStatus, StoreHealth
 from mnemon_server.services.vaults import OpenVault, VaultPool
 
 from tests.support.episodic_messages import compact, contents, recent, told
-from tests.support.episodic_stores import open_episodic
+from tests.support.episodic_stores import open_event_store
 from tests.support.memory_messages import compare
 from tests.support.open_vaults import open_vault_with
 from tests.support.server import (
@@ -399,7 +399,7 @@ async def test_only_the_status_answers_until_the_vaults_are_open() -> None:
 
 async def test_until_the_timeline_is_warm_its_calls_are_unavailable_and_health_says_so() -> None:
     service = "mnemon.v1.EpisodicMemoryService"
-    async with open_episodic() as opened, bare_server(health_check_interval_s=0.01) as connection:
+    async with open_event_store() as opened, bare_server(health_check_interval_s=0.01) as connection:
         opened.timeline.is_warm = False
         vault = open_vault_with(Ready(), nothing, timeline=cast("Any", opened.store))
 

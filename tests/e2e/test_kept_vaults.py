@@ -7,9 +7,9 @@ from pathlib import Path
 
 import apsw
 from mnemon import AsyncClient
+from mnemon_server.engines.events.rows.text_words import CURRENT, FORMER
 from mnemon_server.engines.sqlite.pages.database import MODE_READ
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier, find_records
-from mnemon_server.engines.timeline.rows.text_words import CURRENT, FORMER
 from mnemon_server.engines.vault_key import VaultKeyFile
 
 from tests.support.databases import open_database

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from mnemon import AsyncClient
 from mnemon_server.engines.encryption import Cipher
+from mnemon_server.engines.events.format.files import OsFiles
+from mnemon_server.engines.events.format.segment_reader import SegmentReader
 from mnemon_server.engines.master_keys import MasterKeys, parse_master_keys
 from mnemon_server.engines.sqlite.pages.database import WrongKeyError
-from mnemon_server.engines.timeline.format.files import OsFiles
-from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
 from mnemon_server.engines.vault_key import SEGMENTS, VaultKey, VaultKeyFile
 
 from tests.support.full_vault import answers, differences, fill

@@ -81,7 +81,7 @@ async def open_archive(engine: str, folder: Path, *, capacity: int | None = None
     rules = RuleStore(vault)
     limit = None if capacity is None else Capacity(capacity, lambda: 0)
     try:
-        assert await asyncio.to_thread(vault.timeline.wait_until_warm, 60.0)
+        assert await asyncio.to_thread(vault.events.wait_until_warm, 60.0)
         async with EmbeddingBatcher(embedder) as batcher:
             store = ArchiveStore(vault, batcher, rules=rules, capacity=limit, clock=clock)
             yield OpenedArchive(store, vault, rules, clock)

@@ -12,14 +12,14 @@ from typing import Any, cast
 
 from mnemon_server.domain.bridge import LINK_KEY, BridgeStatus
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
-from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt, EventSelection, PruneReason
 from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.domain.events import Event, EventReceipt, EventSelection, PruneReason
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.promises.timeline import EventWrite, Timeline, TimelineWarning
+from mnemon_server.engines.promises.events import EventEngine, EventsWarning, EventWrite
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.bridge.state import STATE_KEY, state_from_json
@@ -33,7 +33,7 @@ from mnemon_server.services.shared.write_pressure import WriteLatency
 from tests.support.memory_stores import MovingClock
 from tests.support.semantic_stores import ADA, DIMENSION, WAIT_S, eventually, open_vault
 
-WARNING = TimelineWarning("critical", "the disk is slow", "use another one")
+WARNING = EventsWarning("critical", "the disk is slow", "use another one")
 RETRY_S = 0.01
 
 
@@ -76,9 +76,9 @@ class BridgedStores:
         self.offload = Offload(2, "bridge-reader")
 
     @property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> EventEngine:
         """The vault's timeline."""
-        return self.vault.timeline
+        return self.vault.events
 
     def bridge(self, vault: Vault | None = None) -> Bridge:
         """A bridge that is not open yet."""
@@ -91,7 +91,7 @@ class BridgedStores:
             retry_max_s=RETRY_S,
         )
 
-    def happen(self, *events: EpisodicEvent) -> list[EventReceipt]:
+    def happen(self, *events: Event) -> list[EventReceipt]:
         """Records events."""
         writes = [EventWrite(replace(event, record_time=self.clock()), id_is_new=False) for event in events]
         receipts = self.timeline.append(writes).result()
@@ -104,7 +104,7 @@ class BridgedStores:
         assert len(found) == len(event_ids)
         self.timeline.prune(found, PruneReason.RETENTION).result()
 
-    def warn(self, warning: TimelineWarning | None = WARNING) -> None:
+    def warn(self, warning: EventsWarning | None = WARNING) -> None:
         """Notes that the timeline is unhealthy, or with None that it is healthy."""
         self.timeline.warn(warning).result()
 
@@ -200,9 +200,9 @@ def happening(
     scope: Scope = ADA,
     ago: timedelta = timedelta(0),
     **fields: Any,
-) -> EpisodicEvent:
+) -> Event:
     """An event that the default policy routes. By default, its content names it."""
-    return EpisodicEvent(
+    return Event(
         event_id=event_id,
         event_type=event_type,
         event_time=MovingClock()() - ago,

@@ -12,27 +12,27 @@ from pathlib import Path
 from typing import Any, cast
 
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
-from mnemon_server.domain.episodic import (
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.domain.events import (
     CompactionProgress,
-    EpisodicEvent,
+    Event,
     EventReceipt,
     PruneReason,
     RecordEvent,
     StoredEvent,
 )
-from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.events.settings import EventEngineSettings
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.promises.timeline import EventWrite, Timeline
+from mnemon_server.engines.promises.events import EventEngine, EventWrite
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
-from mnemon_server.engines.timeline.settings import TimelineSettings
+from mnemon_server.services.events.pruning import PAUSE_S
+from mnemon_server.services.events.store import EventStore, EventStoreSettings
 from mnemon_server.services.shared.write_pressure import WriteLatency
-from mnemon_server.services.timeline.pruning import PAUSE_S
-from mnemon_server.services.timeline.store import EpisodicSettings, EpisodicStore
 from mnemon_server.wire.events import decode
 
 from tests.support.memory_stores import MovingClock
@@ -50,7 +50,7 @@ NEVER_SLOW = WriteLatency(60.0)
 class TroubledTimeline:
     """A timeline whose disk can be slow, full or broken, and whose compaction can be held."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: EventEngine) -> None:
         self._timeline = timeline
         self.appended: list[int] = []
         """How many events came with each append."""
@@ -131,7 +131,7 @@ class TroubledTimeline:
 class OpenedEpisodic:
     """An episodic store with its vault, its timeline and its clock."""
 
-    def __init__(self, store: EpisodicStore, vault: Vault, timeline: TroubledTimeline, clock: MovingClock) -> None:
+    def __init__(self, store: EventStore, vault: Vault, timeline: TroubledTimeline, clock: MovingClock) -> None:
         self.store, self.vault, self.timeline, self.clock = store, vault, timeline, clock
 
     async def happened(self, *contents: str, ago: timedelta = MINUTE, **fields: Any) -> list[EventReceipt]:
@@ -174,7 +174,7 @@ def happening(
 ) -> RecordEvent:
     """A request to record an event."""
     event_id = rest.pop("event_id", "")
-    return RecordEvent(EpisodicEvent(event_id, event_type, when, content, scope=scope, **rest), request_id=request_id)
+    return RecordEvent(Event(event_id, event_type, when, content, scope=scope, **rest), request_id=request_id)
 
 
 def receipts(results: Iterable[EventReceipt | MnemonError]) -> list[EventReceipt]:
@@ -198,12 +198,12 @@ def episodic_vault(engine: str, folder: Path, clock: MovingClock, *, segment_eve
         model_identity="hashing",
         dimension=DIMENSION,
         clock=clock,
-        settings=VaultSettings(timeline=TimelineSettings(segment_events_max=segment_events_max, joined_min=10**6)),
+        settings=VaultSettings(events=EventEngineSettings(segment_events_max=segment_events_max, joined_min=10**6)),
     )
 
 
 @asynccontextmanager
-async def open_episodic(
+async def open_event_store(
     vault: Vault | None = None,
     *,
     clock: MovingClock | None = None,
@@ -214,11 +214,11 @@ async def open_episodic(
     """A store over a new vault, or over the given one."""
     clock = clock or MovingClock()
     opened_vault = vault or InMemoryVault(clock=clock)
-    assert await asyncio.to_thread(opened_vault.timeline.wait_until_warm, WAIT_S)
-    timeline = TroubledTimeline(opened_vault.timeline)
-    settings = EpisodicSettings(write_latency, keep_for)
+    assert await asyncio.to_thread(opened_vault.events.wait_until_warm, WAIT_S)
+    timeline = TroubledTimeline(opened_vault.events)
+    settings = EventStoreSettings(write_latency, keep_for)
     async with EmbeddingBatcher(embedder or HashingEmbedder(DIMENSION)) as batcher:
-        store = EpisodicStore(cast(Timeline, timeline), opened_vault, batcher, settings=settings, clock=clock)
+        store = EventStore(cast(EventEngine, timeline), opened_vault, batcher, settings=settings, clock=clock)
         try:
             yield OpenedEpisodic(store, opened_vault, timeline, clock)
         finally:

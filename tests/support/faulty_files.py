@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Literal
 
 from mnemon_server.engines.encryption import Cipher
+from mnemon_server.engines.events.format.files import AppendFile, Files, ReadFile, copy_file
 from mnemon_server.engines.file_errors import translated
-from mnemon_server.engines.timeline.format.files import AppendFile, Files, ReadFile, copy_file
 
 SECTOR = 512
 

@@ -28,7 +28,7 @@ TESTS: Mapping[str, Sequence[str]] = {
     "domain/access/tenants.py": (_PLAIN_ACCESS, _TENANTS),
     "engines/bound/guard.py": (_BOUND_GUARD, _FOREIGN_SAVES),
     "engines/bound/records.py": (_BOUND_VAULTS, _BOUND_STATEMENTS, _BOUNDS),
-    "engines/bound/timeline.py": (_BOUND_TIMELINES, _BOUNDS),
+    "engines/bound/events.py": (_BOUND_TIMELINES, _BOUNDS),
     "engines/bound/vault.py": (_BOUND_VAULTS, _BOUND_STATEMENTS, _BOUNDS),
     "engines/bound/writing.py": (_BOUND_VAULTS, _BOUNDS),
     "assembly/bound.py": (_BOUND_VAULTS, _BOUNDS),
@@ -59,7 +59,7 @@ EQUIVALENT: Mapping[str, str] = {
     "engines/bound/guard.py BoundGuard.refusals: refusal is None and writes[i].document.doc_id"
     " -> refusal is None": "no stored document has the empty id; leaving it out is only quicker",
     "engines/bound/guard.py BoundGuard.refusals: names -> True": _QUICKER,
-    "engines/bound/timeline.py BoundTimeline.window_at_once: found is None -> True": "it is read on a thread instead",
+    "engines/bound/events.py BoundEvents.window_at_once: found is None -> True": "it is read on a thread instead",
     "engines/bound/vault.py BoundVault.collection: collection not in self._collections -> True": _MADE_ANEW,
     "assembly/bound.py views_of.within: bounds in views -> False": _MADE_ANEW,
     "assembly/bound.py views_of.within: len(views) > VIEWS_MAX -> True": _MADE_ANEW,

@@ -3,10 +3,10 @@
 import random
 from collections.abc import Sequence
 
-from mnemon_server.engines.timeline.format.files import Files
-from mnemon_server.engines.timeline.format.layout import SegmentHeader, epoch_digest
-from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
-from mnemon_server.engines.timeline.format.segment_writer import SealedFile, SegmentSummary, SegmentWriter
+from mnemon_server.engines.events.format.files import Files
+from mnemon_server.engines.events.format.layout import SegmentHeader, epoch_digest
+from mnemon_server.engines.events.format.segment_reader import SegmentReader
+from mnemon_server.engines.events.format.segment_writer import SealedFile, SegmentSummary, SegmentWriter
 
 EPOCH = epoch_digest(b"the vault of the tests")
 INDEX = b"what an index looks like is not the segment's business" * 3

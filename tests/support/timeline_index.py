@@ -5,12 +5,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.timeline.index.columns import decode_index, encode_index
-from mnemon_server.engines.timeline.index.hashes import id_hash
-from mnemon_server.engines.timeline.index.index import TimelineIndex
-from mnemon_server.engines.timeline.index.rows import NO_OFFSET, Counts, EventKey, EventRef, EventRow, Summary
-from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
-from mnemon_server.engines.timeline.index.selection import Selection
+from mnemon_server.engines.events.index.columns import decode_index, encode_index
+from mnemon_server.engines.events.index.hashes import id_hash
+from mnemon_server.engines.events.index.index import TimelineIndex
+from mnemon_server.engines.events.index.rows import NO_OFFSET, Counts, EventKey, EventRef, EventRow, Summary
+from mnemon_server.engines.events.index.sealed_block import SealedBlock
+from mnemon_server.engines.events.index.selection import Selection
 
 DAY_US = 86_400_000_000
 TYPES = ("conversation", "emotion", "reminder", "tâche")

@@ -8,27 +8,27 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from mnemon_server.domain.episodic import CompactionProgress, EpisodicEvent, LostRange
 from mnemon_server.domain.errors import MnemonError, StorageFailedError
+from mnemon_server.domain.events import CompactionProgress, Event, LostRange
 from mnemon_server.domain.records import Scope
+from mnemon_server.engines.events.format.files import ReadFile
+from mnemon_server.engines.events.format.layout import SegmentDamagedError
+from mnemon_server.engines.events.index.event_rows import event_row
+from mnemon_server.engines.events.index.index import TimelineIndex
+from mnemon_server.engines.events.index.rows import NO_OFFSET, EventRef, EventRow
+from mnemon_server.engines.events.index.selection import Selection
+from mnemon_server.engines.events.settings import EventEngineSettings
+from mnemon_server.engines.events.upkeep.maintenance_thread import MaintenanceThread
+from mnemon_server.engines.events.upkeep.manifest import Change, SegmentRow, SegmentState, SyncedFile
+from mnemon_server.engines.events.upkeep.store import file_name
 from mnemon_server.engines.file_errors import translated
-from mnemon_server.engines.promises.timeline import TimelineWarning
-from mnemon_server.engines.timeline.format.files import ReadFile
-from mnemon_server.engines.timeline.format.layout import SegmentDamagedError
-from mnemon_server.engines.timeline.index.event_rows import event_row
-from mnemon_server.engines.timeline.index.index import TimelineIndex
-from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventRef, EventRow
-from mnemon_server.engines.timeline.index.selection import Selection
-from mnemon_server.engines.timeline.settings import TimelineSettings
-from mnemon_server.engines.timeline.upkeep.maintenance_thread import MaintenanceThread
-from mnemon_server.engines.timeline.upkeep.manifest import Change, SegmentRow, SegmentState, SyncedFile
-from mnemon_server.engines.timeline.upkeep.store import file_name
+from mnemon_server.engines.promises.events import EventsWarning
 from mnemon_server.wire.events import encode
 
 from tests.support.faulty_files import FaultyFiles, Operation
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SETTINGS = TimelineSettings(
+SETTINGS = EventEngineSettings(
     segment_events_max=4,
     segment_age_max_s=3_600.0,
     sync_interval_s=0.0,
@@ -63,7 +63,7 @@ class MemoryManifest:
         self.rows: dict[int, tuple[int, bytes]] = {}
         self.marks: set[tuple[int, int]] = set()
         self.lost: list[LostRange] = []
-        self.notes: list[TimelineWarning | None] = []
+        self.notes: list[EventsWarning | None] = []
         self.scrub_time: datetime | None = None
         self.last_sequence = 0
         self.noted: dict[int, SyncedFile] = {}
@@ -225,7 +225,7 @@ class _TrialReadFile:
 class Trial:
     """A timeline, its acknowledged events, and the ways in which it can end."""
 
-    settings: TimelineSettings
+    settings: EventEngineSettings
     clocks: TrialClocks
     files: TrialFiles
     quarantine: FaultyFiles
@@ -238,7 +238,7 @@ class Trial:
     """Of the events to come; it makes them longer."""
 
     @classmethod
-    def begin(cls, settings: TimelineSettings = SETTINGS, files: TrialFiles | None = None) -> "Trial":
+    def begin(cls, settings: EventEngineSettings = SETTINGS, files: TrialFiles | None = None) -> "Trial":
         """An empty timeline that is warm."""
         clocks, manifest = TrialClocks(), MemoryManifest()
         files, quarantine = files or TrialFiles(), FaultyFiles()
@@ -255,7 +255,7 @@ class Trial:
         """Commits an event."""
         number = self.manifest.last_sequence + 1
         scope = Scope(user=f"u{number % 2}")
-        event = EpisodicEvent(f"e{number}", "task", at, content=content_of(number), context=self.context, scope=scope)
+        event = Event(f"e{number}", "task", at, content=content_of(number), context=self.context, scope=scope)
         body = encode(event)
         sequence, segment_id = self.manifest.add(body, self.settings.segment_events_max, self.clocks.now)
         if segment_id == sequence:
@@ -392,7 +392,7 @@ def content_of(sequence: int) -> str:
 
 
 def open_maintenance(
-    settings: TimelineSettings,
+    settings: EventEngineSettings,
     clocks: TrialClocks,
     files: FaultyFiles,
     quarantine: FaultyFiles,

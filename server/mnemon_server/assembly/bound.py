@@ -52,7 +52,7 @@ def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
         semantic=whole.semantic.over(part),
         conflicts=whole.conflicts.over(part, bounds),
         facts=facts,
-        episodic=whole.episodic.over(part.timeline),
+        episodic=whole.episodic.over(part.events),
         feed=whole.feed.within(bounds, feed_readers(part, memories)),
         tools=whole.tools.over(facts, bounds, bounds.digest(vault.changes.origin, b"requests").hex()),
         page_key=bounds.digest(vault.changes.epoch, b"pages"),

@@ -21,9 +21,9 @@ from mnemon_server.services.erasure.access import AccessTraces
 from mnemon_server.services.erasure.receipts import Sign
 from mnemon_server.services.erasure.settling import Settling
 from mnemon_server.services.erasure.store import Eraser
+from mnemon_server.services.events.store import EventStore
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.timeline.store import EpisodicStore
 
 if TYPE_CHECKING:
     from mnemon_server.engines.signing_key import SigningKey
@@ -33,7 +33,7 @@ def open_erasure(
     settings: Settings,
     tenant: str,
     vault: Vault,
-    episodic: EpisodicStore,
+    episodic: EventStore,
     stores: Sequence[DocumentStore | MemoryStore],
     batcher: EmbeddingBatcher,
     offload: Offload,

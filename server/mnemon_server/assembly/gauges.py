@@ -8,16 +8,16 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.events.store import EventStore
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.shared.gauges import VaultGauges
-from mnemon_server.services.timeline.store import EpisodicStore
 
 
 def gauges_of(
     vault: Vault,
     documents: DocumentStore,
     memories: MemoryStore,
-    episodic: EpisodicStore,
+    episodic: EventStore,
     bridge: Bridge,
     batcher: EmbeddingBatcher,
 ) -> Callable[[], Awaitable[VaultGauges]]:

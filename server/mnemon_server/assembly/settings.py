@@ -13,23 +13,23 @@ from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
 from mnemon_server.domain.records import metadata_key_problem
 from mnemon_server.embedding.base import ModelOptions
 from mnemon_server.engines.chroma import ChromaSettings
+from mnemon_server.engines.events.settings import EventEngineSettings
 from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite.upkeep.shadow import NO_SECOND_MODEL, VaultModels
 from mnemon_server.engines.sqlite_vault import VaultSettings
-from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.ranking.fusion import Fusion, FusionMethod, TextModel
 from mnemon_server.ranking.heads import Heads
 from mnemon_server.ranking.settings import RankingSettings
+from mnemon_server.services.events.retention import EventRetentionSettings
+from mnemon_server.services.events.store import EventStoreSettings
 from mnemon_server.services.feed.retention import ChangeRetentionSettings
 from mnemon_server.services.search.reranking import default_ranker
 from mnemon_server.services.search.settings import SearchSettings
 from mnemon_server.services.semantic.store import SemanticSettings
 from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.write_pressure import WriteLatency
-from mnemon_server.services.timeline.retention import TimelineRetentionSettings
-from mnemon_server.services.timeline.store import EpisodicSettings
 
 
 def accounts_of(settings: Settings) -> Accounts:
@@ -87,9 +87,9 @@ def semantic_settings(settings: Settings) -> SemanticSettings:
     return SemanticSettings(settings.semantic_capacity, WriteLatency(settings.semantic_write_latency_target_ms / 1000))
 
 
-def timeline_settings(settings: Settings) -> TimelineSettings:
+def event_engine_settings(settings: Settings) -> EventEngineSettings:
     """How timelines are stored on disk."""
-    return TimelineSettings(
+    return EventEngineSettings(
         segment_bytes_max=settings.timeline_segment_max_mib << 20,
         segment_events_max=settings.timeline_segment_max_events,
         segment_age_max_s=settings.timeline_segment_max_age_s,
@@ -110,7 +110,7 @@ def vault_settings(
         vectors=VectorSettings(
             settings.vector_cache_mib << 20, GraphSettings(graph_min=settings.graph_vectors_min), graphs_of
         ),
-        timeline=timeline_settings(settings),
+        events=event_engine_settings(settings),
         ranking=RankingSettings(settings.search_context_weight, fusion_of(settings, model), heads_of(settings)),
         erasure_delay_s=settings.erasure_delay_s,
         models=models,
@@ -140,19 +140,19 @@ def chroma_settings(settings: Settings, *, path: Path) -> ChromaSettings:
     )
 
 
-def episodic_settings(settings: Settings) -> EpisodicSettings:
+def event_store_settings(settings: Settings) -> EventStoreSettings:
     """The target time for recording an event, and the retention."""
-    retention = timeline_retention_settings(settings)
-    return EpisodicSettings(
+    retention = event_retention_settings(settings)
+    return EventStoreSettings(
         WriteLatency(settings.timeline_write_latency_target_ms / 1000), retention.keep_for if retention else None
     )
 
 
-def timeline_retention_settings(settings: Settings) -> TimelineRetentionSettings | None:
+def event_retention_settings(settings: Settings) -> EventRetentionSettings | None:
     """How old events are removed; None if all events are kept."""
     if settings.timeline_retention_days is None:
         return None
-    return TimelineRetentionSettings(
+    return EventRetentionSettings(
         timedelta(days=settings.timeline_retention_days),
         settings.timeline_prune_share_max,
         settings.timeline_prune_guard_min_events,

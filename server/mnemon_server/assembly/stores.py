@@ -129,7 +129,7 @@ def feed_readers(vault: Vault, memories: MemoryStore) -> Mapping[RecordKind, Rea
         RecordKind.DOCUMENT: vault.collection(DOCUMENTS).get_documents,
         RecordKind.MEMORY: memories.read_many,
         RecordKind.SEMANTIC: _reader_of_semantic(vault),
-        RecordKind.EVENT: vault.timeline.get,
+        RecordKind.EVENT: vault.events.get,
         RecordKind.FACT: _reader_of_facts(vault),
     }
 

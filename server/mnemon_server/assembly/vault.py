@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 
 from mnemon_server.assembly.bound import views_of
 from mnemon_server.assembly.erasure import open_erasure
+from mnemon_server.assembly.events import make_bridge, open_event_retention, open_event_store
 from mnemon_server.assembly.gauges import gauges_of
 from mnemon_server.assembly.records import open_records
 from mnemon_server.assembly.stores import (
@@ -18,7 +19,6 @@ from mnemon_server.assembly.stores import (
     open_memories,
     open_semantic,
 )
-from mnemon_server.assembly.timeline import make_bridge, open_episodic, open_timeline_retention
 from mnemon_server.assembly.tools import make_tools
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import SEMANTIC
@@ -76,8 +76,8 @@ async def open_vault_of(
         stack.push_async_callback(semantic.aclose)
         archive = open_archive(settings, vault, batcher, rules)
         stack.push_async_callback(archive.aclose)
-        await asyncio.to_thread(vault.timeline.wait_until_warm, WARM_WAIT_S)
-        episodic = open_episodic(settings, vault, batcher)
+        await asyncio.to_thread(vault.events.wait_until_warm, WARM_WAIT_S)
+        episodic = open_event_store(settings, vault, batcher)
         stack.push_async_callback(episodic.aclose)
         feed, bridge = open_feed(settings, vault, memories, offload), make_bridge(vault, semantic, offload)
         stack.callback(feed.close)
@@ -85,7 +85,7 @@ async def open_vault_of(
             await stack.enter_async_context(bridge)
         # After the bridge, which knows by now which changes it still has to read.
         await stack.enter_async_context(open_change_retention(settings, vault, bridge, guard, offload))
-        await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, guard, offload))
+        await stack.enter_async_context(open_event_retention(settings, vault, episodic, guard, offload))
         eraser = open_erasure(settings, tenant, vault, episodic, (documents, memories), batcher, offload, keys)
         erasure = await stack.enter_async_context(eraser)
         opened = OpenVault(

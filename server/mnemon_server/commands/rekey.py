@@ -12,8 +12,8 @@ from mnemon_server.commands.master_keys import data_dir_option, master_key_optio
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.access import TENANT_ID, check_tenant
 from mnemon_server.domain.backup import RECORDS
-from mnemon_server.domain.episodic import CompactionProgress
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.events import CompactionProgress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

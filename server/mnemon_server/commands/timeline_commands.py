@@ -10,7 +10,7 @@ import click
 from mnemon._terminal import echo
 
 if TYPE_CHECKING:
-    from mnemon_server.engines.timeline.format.inspection import SegmentReport
+    from mnemon_server.engines.events.format.inspection import SegmentReport
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -25,7 +25,7 @@ def timeline() -> None:
 @_JSON
 def inspect(files: tuple[Path, ...], *, as_json: bool) -> None:
     """Print the content of segments and any damage; exit code 1 if anything is damaged."""
-    from mnemon_server.engines.timeline.format.inspection import inspect_segment
+    from mnemon_server.engines.events.format.inspection import inspect_segment
 
     _print([inspect_segment(file) for file in files], [], as_json=as_json)
 
@@ -35,7 +35,7 @@ def inspect(files: tuple[Path, ...], *, as_json: bool) -> None:
 @_JSON
 def verify(folder: Path, *, as_json: bool) -> None:
     """Read every segment in a folder and its subfolders; exit code 1 if anything is damaged."""
-    from mnemon_server.engines.timeline.format.inspection import find_contradictions
+    from mnemon_server.engines.events.format.inspection import find_contradictions
 
     reports = list(_verified(folder))
     _print(reports, find_contradictions(reports), as_json=as_json, only_unsound=True)
@@ -46,7 +46,7 @@ def _verified(folder: Path) -> Iterator["SegmentReport"]:
     from rich.console import Console
     from rich.progress import Progress
 
-    from mnemon_server.engines.timeline.format.inspection import find_segments, inspect_folder
+    from mnemon_server.engines.events.format.inspection import find_segments, inspect_folder
 
     paths = find_segments(folder)
     with Progress(console=Console(stderr=True)) as bar:
@@ -59,8 +59,8 @@ def _verified(folder: Path) -> Iterator["SegmentReport"]:
 def _print(
     reports: list["SegmentReport"], contradictions: list[str], *, as_json: bool, only_unsound: bool = False
 ) -> None:
-    from mnemon_server.engines.timeline.format.inspection import as_json as to_json
-    from mnemon_server.engines.timeline.format.inspection import render
+    from mnemon_server.engines.events.format.inspection import as_json as to_json
+    from mnemon_server.engines.events.format.inspection import render
 
     sound = not contradictions and all(report.is_sound for report in reports)
     if as_json:

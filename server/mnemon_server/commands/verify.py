@@ -131,7 +131,7 @@ def _backup(backup: "StoredBackup", folder: Path, bar: "Progress") -> Iterator[d
 
 
 def _segments(folder: Path, backups: Collection[Path], bar: "Progress") -> Iterator[dict[str, Any]]:
-    from mnemon_server.engines.timeline.format.inspection import (
+    from mnemon_server.engines.events.format.inspection import (
         find_contradictions,
         find_segments,
         inspect_folder,

@@ -6,8 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.events import Event
 from mnemon_server.domain.kinds import WITHOUT_SCOPE, RecordKind
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import Scope
@@ -97,7 +97,7 @@ class ArchivedRecord:
 
     kind: RecordKind
     document: Document | None = None
-    event: EpisodicEvent | None = None
+    event: Event | None = None
 
     @property
     def id(self) -> str:

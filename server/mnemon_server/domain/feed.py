@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from mnemon_server.domain.changes import BATCH_DEFAULT, Change, ChangeFilter
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.episodic import StoredEvent
+from mnemon_server.domain.events import StoredEvent
 from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.semantic import SemanticMemory

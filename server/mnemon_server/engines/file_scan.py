@@ -10,12 +10,12 @@ import apsw
 
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.engines.encryption import DecryptionError, is_encrypted
+from mnemon_server.engines.events.format.files import OsFiles
+from mnemon_server.engines.events.format.layout import SegmentDamagedError
+from mnemon_server.engines.events.format.segment_reader import SegmentReader
 from mnemon_server.engines.promises.marks import RUN_BYTES_MAX, Marks
 from mnemon_server.engines.promises.vault import FileScan
 from mnemon_server.engines.sqlite.pages.database import read_pages
-from mnemon_server.engines.timeline.format.files import OsFiles
-from mnemon_server.engines.timeline.format.layout import SegmentDamagedError
-from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
 from mnemon_server.engines.vault_key import SEGMENTS, SNAPSHOTS, VaultKeyFile
 
 _LOG_AHEAD = ".db-wal"

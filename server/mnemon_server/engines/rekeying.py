@@ -10,9 +10,17 @@ import apsw
 
 from mnemon_server.domain.backup import RECORDS
 from mnemon_server.domain.clock import system_clock
-from mnemon_server.domain.episodic import CompactionProgress
 from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError, StorageFullError
+from mnemon_server.domain.events import CompactionProgress
 from mnemon_server.engines.encryption import Cipher
+from mnemon_server.engines.events.engine import TimelineRecords
+from mnemon_server.engines.events.format.files import OsFiles
+from mnemon_server.engines.events.format.layout import SegmentDamagedError
+from mnemon_server.engines.events.rows.segments import sealed_names
+from mnemon_server.engines.events.settings import DEFAULT_TIMELINE
+from mnemon_server.engines.events.upkeep.compaction import Compaction
+from mnemon_server.engines.events.upkeep.recovery import load_index
+from mnemon_server.engines.events.upkeep.store import SegmentStore
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.master_keys import MasterKeys
@@ -21,14 +29,6 @@ from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.pages.conversion import copy_with_key
 from mnemon_server.engines.sqlite.pages.database import MODE_NEW, connect
-from mnemon_server.engines.timeline.engine import TimelineRecords
-from mnemon_server.engines.timeline.format.files import OsFiles
-from mnemon_server.engines.timeline.format.layout import SegmentDamagedError
-from mnemon_server.engines.timeline.rows.segments import sealed_names
-from mnemon_server.engines.timeline.settings import DEFAULT_TIMELINE
-from mnemon_server.engines.timeline.upkeep.compaction import Compaction
-from mnemon_server.engines.timeline.upkeep.recovery import load_index
-from mnemon_server.engines.timeline.upkeep.store import SegmentStore
 from mnemon_server.engines.vault_folders import UNFINISHED, draft_of, put_in_place
 from mnemon_server.engines.vault_key import SEGMENTS, VaultKeyFile
 

@@ -14,6 +14,8 @@ from mnemon_server.domain.errors import MnemonError, RecordDamagedError, Storage
 from mnemon_server.engines import vault_files
 from mnemon_server.engines.access_copy import AccessCopy
 from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, LOCK_NAME, AccessDamagedError, AccessFile
+from mnemon_server.engines.events.engine import TimelineRecords, make_maintenance
+from mnemon_server.engines.events.format.inspection import SegmentReport, find_segments, inspect_folder
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock, alone
 from mnemon_server.engines.master_keys import VaultKeyError
@@ -23,8 +25,6 @@ from mnemon_server.engines.sqlite.pages.mark import MARK_FILE
 from mnemon_server.engines.sqlite.schema import open_reader
 from mnemon_server.engines.sqlite.upkeep.rebuilding import NotDerivableError, rebuild
 from mnemon_server.engines.sqlite.upkeep.verification import DamagedRow, RecordsVerifier, open_still
-from mnemon_server.engines.timeline.engine import TimelineRecords, make_maintenance
-from mnemon_server.engines.timeline.format.inspection import SegmentReport, find_segments, inspect_folder
 from mnemon_server.engines.vault_folders import VAULT_GONE
 from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
 

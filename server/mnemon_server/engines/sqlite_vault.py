@@ -19,6 +19,9 @@ from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidOper
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.backups.copying import discard_copies
 from mnemon_server.engines.backups.parts import back_up
+from mnemon_server.engines.events.engine import SQLiteEvents, TimelineRecords
+from mnemon_server.engines.events.rows.text_work import EmbedTexts as EmbedEvents
+from mnemon_server.engines.events.settings import DEFAULT_TIMELINE, EventEngineSettings
 from mnemon_server.engines.file_scan import scan_files
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
@@ -43,9 +46,6 @@ from mnemon_server.engines.sqlite.upkeep.packing import Packing, PackingThread
 from mnemon_server.engines.sqlite.upkeep.shadow import NO_SECOND_MODEL, ShadowModel, VaultModels
 from mnemon_server.engines.sqlite.upkeep.shadow_thread import ShadowThread
 from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S
-from mnemon_server.engines.timeline.engine import SQLiteTimeline, TimelineRecords
-from mnemon_server.engines.timeline.rows.text_work import EmbedTexts as EmbedEvents
-from mnemon_server.engines.timeline.settings import DEFAULT_TIMELINE, TimelineSettings
 from mnemon_server.engines.vault_folders import discard_quarantined, set_unfinished
 from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.settings import DEFAULT_RANKING, RankingSettings
@@ -58,7 +58,7 @@ class VaultSettings:
     """How a vault is kept."""
 
     vectors: VectorSettings = DEFAULT_VECTORS
-    timeline: TimelineSettings = DEFAULT_TIMELINE
+    events: EventEngineSettings = DEFAULT_TIMELINE
     ranking: RankingSettings = DEFAULT_RANKING
     erasure_delay_s: float = LIFE_S
     """Maximum time after which removed data is erased from the write-ahead log of records.db."""
@@ -127,11 +127,11 @@ class SQLiteVault:
         housekeeping = _Housekeeping(model_identity, settings, journal)
         self._shadow = ShadowThread(self._connections, settings.models.shadow)
         self._open([housekeeping, *mutations.values(), *records.followers, self._packing, self._shadow, journal])
-        self._timeline = SQLiteTimeline(
+        self._events = SQLiteEvents(
             keys,
             records,
             clock=clock,
-            settings=settings.timeline,
+            settings=settings.events,
             ranking=replace(settings.ranking, heads=self._collections[DOCUMENTS].heads),
             model_identity=model_identity,
             embed=embed_events,
@@ -159,9 +159,9 @@ class SQLiteVault:
         return writing
 
     @property
-    def timeline(self) -> SQLiteTimeline:
+    def events(self) -> SQLiteEvents:
         """See Vault."""
-        return self._timeline
+        return self._events
 
     @property
     def changes(self) -> SQLiteChangeLog:
@@ -253,7 +253,7 @@ class SQLiteVault:
         """See Vault."""
         # Stop the background work first, since it uses what is closed below.
         self._shadow.close()
-        self._timeline.close()
+        self._events.close()
         self._packing.close()
         self._connections.close()
         # After the last write, so that the snapshots include it.

@@ -11,10 +11,10 @@ from mnemon_server.domain.backup import RECORDS
 from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.errors import MnemonError, RecordDamagedError
 from mnemon_server.engines.chroma import folder as chroma
+from mnemon_server.engines.events.rows.segments import sealed_names
+from mnemon_server.engines.events.rows.text_file import FILE_NAME, discard
 from mnemon_server.engines.hnsw import snapshots
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
-from mnemon_server.engines.timeline.rows.segments import sealed_names
-from mnemon_server.engines.timeline.rows.text_file import FILE_NAME, discard
 from mnemon_server.engines.vault_key import SNAPSHOTS, VaultKeyFile
 
 _GRAPHS = ("index/*/*.graph", "semantic-index/*.graph")

@@ -20,13 +20,13 @@ from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.erasure.store import Eraser
+from mnemon_server.services.events.store import EventStore
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.shared.gauges import VaultGauges
-from mnemon_server.services.timeline.store import EpisodicStore
 from mnemon_server.services.tools.service import ToolRunner
 
 RETRY_AFTER_S = 1.0
@@ -46,7 +46,7 @@ class OpenVault:
     semantic: SemanticStore
     conflicts: ConflictStore
     rules: RuleStore
-    episodic: EpisodicStore
+    episodic: EventStore
     bridge: Bridge
     facts: FactStore
     tools: ToolRunner

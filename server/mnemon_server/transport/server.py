@@ -80,8 +80,8 @@ from mnemon_server.transport.servicers.backup import BackupServicer
 from mnemon_server.transport.servicers.bridge import BridgeServicer
 from mnemon_server.transport.servicers.change import ChangeServicer
 from mnemon_server.transport.servicers.conflict import ConflictServicer
-from mnemon_server.transport.servicers.episodic import EpisodicServicer
 from mnemon_server.transport.servicers.erase import EraseServicer
+from mnemon_server.transport.servicers.events import EventServicer
 from mnemon_server.transport.servicers.facts import FactServicer
 from mnemon_server.transport.servicers.knowledge_store import KnowledgeStoreServicer
 from mnemon_server.transport.servicers.memory import MemoryServicer
@@ -171,7 +171,7 @@ class GrpcServer:
         self._semantic = SemanticServicer()
         self._conflicts = ConflictServicer()
         self._rules = RulesServicer()
-        self._episodic = EpisodicServicer()
+        self._episodic = EventServicer()
         self._bridge = BridgeServicer()
         self._facts = FactServicer()
         self._tools = ToolServicer(message_bytes_max=settings.max_message_mib << 20)

@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2, episodic_pb2
 
 from mnemon_server.domain.clock import EPOCH
-from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.events import Event
 from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.wire.values import fill_scope
 
@@ -19,7 +19,7 @@ _LONG_LENGTH = 0x80
 """Varint lengths from here on take more than one byte."""
 
 
-def encode(event: EpisodicEvent) -> bytes:
+def encode(event: Event) -> bytes:
     """Serialises the event. Equal events give equal bytes, whatever the order of their metadata."""
     # Only fields that are set, one by one: arguments take half as long again, and every recorded event passes here.
     message = episodic_pb2.EpisodicEvent()
@@ -40,7 +40,7 @@ def encode(event: EpisodicEvent) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def decode(body: bytes) -> EpisodicEvent:
+def decode(body: bytes) -> Event:
     """Deserialises the output of `encode`.
 
     Raises:
@@ -48,7 +48,7 @@ def decode(body: bytes) -> EpisodicEvent:
     """
     message = episodic_pb2.EpisodicEvent.FromString(body)
     scope = message.scope
-    return EpisodicEvent(
+    return Event(
         event_id=message.event_id,
         event_type=message.event_type,
         event_time=_time(message.event_time),

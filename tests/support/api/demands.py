@@ -20,14 +20,14 @@ from mnemon_server.domain.bridge import CONTENT_MAX_MAX, CONTENT_MAX_MIN
 from mnemon_server.domain.conflicts import CONFLICTS_MAX
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX, DOC_ID_BYTES_MAX, QUERY_BYTES_MAX
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.domain.episodic import (
+from mnemon_server.domain.events import (
     CONTEXT_BYTES_MAX,
     EVENT_ID_BYTES_MAX,
     EVENT_TYPE_BYTES_MAX,
     LAST_DAYS_MAX,
 )
-from mnemon_server.domain.episodic import LIMIT_MAX as EVENTS_MAX
-from mnemon_server.domain.episodic import SOURCE_BYTES_MAX as EVENT_SOURCE_BYTES_MAX
+from mnemon_server.domain.events import LIMIT_MAX as EVENTS_MAX
+from mnemon_server.domain.events import SOURCE_BYTES_MAX as EVENT_SOURCE_BYTES_MAX
 from mnemon_server.domain.facts import KEY_BYTES_MAX
 from mnemon_server.domain.filters import VALUES_MAX
 from mnemon_server.domain.memories import LIMIT_MAX as MEMORIES_MAX

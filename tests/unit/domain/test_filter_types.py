@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from mnemon_server.domain import documents, episodic, facts, memories, semantic
+from mnemon_server.domain import documents, events, facts, memories, semantic
 from mnemon_server.domain.clock import time_of
 from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, FieldTypes, NoneOf, Operator, expression_violations
@@ -12,7 +12,7 @@ from mnemon_server.domain.filters import AllOf, AnyOf, Condition, FieldTypes, No
 NOON = datetime(2027, 1, 31, 12, tzinfo=UTC)
 KINDS: dict[str, FieldTypes] = {
     module.__name__.rpartition(".")[2]: module.FILTER_FIELDS
-    for module in (documents, memories, semantic, episodic, facts)
+    for module in (documents, memories, semantic, events, facts)
 }
 FITTING: dict[Any, tuple[Any, ...]] = {
     FieldType.TEXT: ("yes",),

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import google_crc32c
 import pytest
-from mnemon_server.engines.timeline.format.frames import BODY_MAX, FRAME_OVERHEAD
-from mnemon_server.engines.timeline.format.layout import (
+from mnemon_server.engines.events.format.frames import BODY_MAX, FRAME_OVERHEAD
+from mnemon_server.engines.events.format.layout import (
     FOOTER_BYTES,
     HEADER_BYTES,
     ForeignSegmentError,
@@ -18,8 +18,8 @@ from mnemon_server.engines.timeline.format.layout import (
     parse_segment_name,
     segment_name,
 )
-from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
-from mnemon_server.engines.timeline.format.segment_writer import SegmentSummary, SegmentWriter
+from mnemon_server.engines.events.format.segment_reader import SegmentReader
+from mnemon_server.engines.events.format.segment_writer import SegmentSummary, SegmentWriter
 
 from tests.support.faulty_files import FaultyFiles
 from tests.support.segment_files import EPOCH, INDEX, bodies, header, summary, write_open, write_sealed

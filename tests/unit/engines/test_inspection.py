@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 from mnemon.v1.episodic_pb2 import EpisodicEvent
 from mnemon_server.cli import cli
-from mnemon_server.engines.timeline.format import segment_reader
-from mnemon_server.engines.timeline.format.files import OsFiles, ReadFile
-from mnemon_server.engines.timeline.format.frames import FRAME_OVERHEAD, erased_frame
-from mnemon_server.engines.timeline.format.inspection import find_segments, inspect_segment
-from mnemon_server.engines.timeline.format.layout import FOOTER_BYTES, SegmentHeader, epoch_digest
-from mnemon_server.engines.timeline.format.salvage import Salvage, salvage_frames
-from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
-from mnemon_server.engines.timeline.format.segment_writer import SegmentWriter
+from mnemon_server.engines.events.format import segment_reader
+from mnemon_server.engines.events.format.files import OsFiles, ReadFile
+from mnemon_server.engines.events.format.frames import FRAME_OVERHEAD, erased_frame
+from mnemon_server.engines.events.format.inspection import find_segments, inspect_segment
+from mnemon_server.engines.events.format.layout import FOOTER_BYTES, SegmentHeader, epoch_digest
+from mnemon_server.engines.events.format.salvage import Salvage, salvage_frames
+from mnemon_server.engines.events.format.segment_reader import SegmentReader
+from mnemon_server.engines.events.format.segment_writer import SegmentWriter
 
 from tests.support.repository import ROOT
 from tests.support.segment_files import EPOCH, bodies, header, summary, write_open, write_sealed
@@ -30,7 +30,7 @@ README = ROOT / "server" / "mnemon_server" / "engines" / "timeline" / "format" /
 
 
 @dataclass(frozen=True)
-class Timeline:
+class EventEngine:
     """Three segments in a folder: two sealed ones, and an open one."""
 
     folder: Path
@@ -45,13 +45,13 @@ class Timeline:
 
 
 @pytest.fixture
-def timeline(tmp_path: Path) -> Timeline:
+def timeline(tmp_path: Path) -> EventEngine:
     files = OsFiles(tmp_path / "timeline")
     write_sealed(files, bodies(100))
     write_sealed(files, bodies(50, first_sequence=101))
     write_open(files, bodies(20, first_sequence=151))
     first, second, last = sorted((tmp_path / "timeline").iterdir())
-    return Timeline(tmp_path, first, second, last)
+    return EventEngine(tmp_path, first, second, last)
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
@@ -71,7 +71,7 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(content)
 
 
-def test_a_sound_timeline_is_reported_as_sound(timeline: Timeline) -> None:
+def test_a_sound_timeline_is_reported_as_sound(timeline: EventEngine) -> None:
     code, printed = run("verify", timeline.folder)
     assert (code, printed) == (0, "3 segments, 170 events; 0 segments are damaged\n")
     code, told = run_json("verify", timeline.folder)
@@ -79,7 +79,7 @@ def test_a_sound_timeline_is_reported_as_sound(timeline: Timeline) -> None:
     assert [it["state"] for it in told["segments"]] == ["sealed", "sealed", "open"]
 
 
-def test_a_segment_is_described_for_people_and_for_programs(timeline: Timeline) -> None:
+def test_a_segment_is_described_for_people_and_for_programs(timeline: EventEngine) -> None:
     code, printed = run("inspect", timeline.second)
     assert code == 0
     assert "sealed" in printed and "segment    101, generation 1, created 2023-11-14T22:13:20.000000Z" in printed
@@ -91,7 +91,7 @@ def test_a_segment_is_described_for_people_and_for_programs(timeline: Timeline) 
     assert (unsealed["footer"], unsealed["event_count"], unsealed["last_sequence"]) == (None, 20, 170)
 
 
-def test_damage_is_printed_with_its_exact_bytes_and_neighbours(timeline: Timeline) -> None:
+def test_damage_is_printed_with_its_exact_bytes_and_neighbours(timeline: EventEngine) -> None:
     start, end = timeline.offset(timeline.first, 40), timeline.offset(timeline.first, 41)
     flip(timeline.first, start + 21)
     code, printed = run("verify", timeline.folder)
@@ -105,7 +105,7 @@ def test_damage_is_printed_with_its_exact_bytes_and_neighbours(timeline: Timelin
     assert (damage["start"], damage["end"], damage["after_sequence"], damage["before_sequence"]) == (start, end, 39, 41)
 
 
-def test_erased_events_are_counted_and_are_no_damage_unless_a_byte_of_them_changes(timeline: Timeline) -> None:
+def test_erased_events_are_counted_and_are_no_damage_unless_a_byte_of_them_changes(timeline: EventEngine) -> None:
     start, end = timeline.offset(timeline.first, 40), timeline.offset(timeline.first, 41)
     frame = erased_frame(header().seed, start, 40, end - start - FRAME_OVERHEAD)
     OsFiles(timeline.first.parent).overwrite(timeline.first.name, [(start, frame)])
@@ -121,7 +121,7 @@ def test_erased_events_are_counted_and_are_no_damage_unless_a_byte_of_them_chang
         timeline.first.write_bytes(content)
 
 
-def test_any_flipped_byte_of_a_sealed_segment_ends_with_exit_code_1(timeline: Timeline) -> None:
+def test_any_flipped_byte_of_a_sealed_segment_ends_with_exit_code_1(timeline: EventEngine) -> None:
     content = timeline.second.read_bytes()
     for place in [*range(0, 64, 3), *range(64, len(content), 97), *range(len(content) - FOOTER_BYTES, len(content), 5)]:
         flip(timeline.second, place)
@@ -131,7 +131,7 @@ def test_any_flipped_byte_of_a_sealed_segment_ends_with_exit_code_1(timeline: Ti
         timeline.second.write_bytes(content)
 
 
-def test_the_unfinished_end_of_an_open_segment_is_not_damage(timeline: Timeline) -> None:
+def test_the_unfinished_end_of_an_open_segment_is_not_damage(timeline: EventEngine) -> None:
     content = timeline.last.read_bytes()
     start = timeline.offset(timeline.last, 170)
     timeline.last.write_bytes(content[: start + 7])
@@ -141,7 +141,7 @@ def test_the_unfinished_end_of_an_open_segment_is_not_damage(timeline: Timeline)
     assert run_json("inspect", timeline.last)[1]["segments"][0]["event_count"] == 19
 
 
-def test_a_truncated_footer_is_damage(timeline: Timeline) -> None:
+def test_a_truncated_footer_is_damage(timeline: EventEngine) -> None:
     content = timeline.first.read_bytes()
     timeline.first.write_bytes(content[:-10])
     code, told = run_json("inspect", timeline.first)
@@ -157,7 +157,7 @@ def test_a_file_that_is_not_a_segment_is_damaged_from_its_first_byte(tmp_path: P
     assert (code, segment["state"], segment["event_count"], segment["header"]) == (1, "damaged", 0, None)
 
 
-def test_swapped_files_are_refused(timeline: Timeline) -> None:
+def test_swapped_files_are_refused(timeline: EventEngine) -> None:
     first, second = timeline.first.read_bytes(), timeline.second.read_bytes()
     timeline.first.write_bytes(second)
     timeline.second.write_bytes(first)
@@ -166,7 +166,7 @@ def test_swapped_files_are_refused(timeline: Timeline) -> None:
     assert f"the header is that of {timeline.second.name}" in told["segments"][0]["problem"]
 
 
-def test_a_segment_of_another_vault_is_noticed(timeline: Timeline) -> None:
+def test_a_segment_of_another_vault_is_noticed(timeline: EventEngine) -> None:
     files = OsFiles(timeline.first.parent)
     write_sealed(files, bodies(5, first_sequence=500), header(500, epoch=epoch_digest(b"another vault")))
     code, printed = run("verify", timeline.folder)
@@ -174,7 +174,7 @@ def test_a_segment_of_another_vault_is_noticed(timeline: Timeline) -> None:
     assert "belong to different vaults" in printed
 
 
-def test_overlapping_segments_are_named_but_not_a_segment_and_its_rewritten_form(timeline: Timeline) -> None:
+def test_overlapping_segments_are_named_but_not_a_segment_and_its_rewritten_form(timeline: EventEngine) -> None:
     files = OsFiles(timeline.first.parent)
     write_sealed(files, bodies(90, first_sequence=2), header(1, generation=2))
     assert run("verify", timeline.folder)[0] == 0
@@ -184,7 +184,7 @@ def test_overlapping_segments_are_named_but_not_a_segment_and_its_rewritten_form
     assert any("both hold events from 101 to 119" in text for text in told["contradictions"])
 
 
-def test_a_link_to_a_segment_is_followed(timeline: Timeline, tmp_path: Path) -> None:
+def test_a_link_to_a_segment_is_followed(timeline: EventEngine, tmp_path: Path) -> None:
     link = tmp_path / "elsewhere" / "a.segment"
     link.parent.mkdir()
     link.symlink_to(timeline.first)
@@ -195,7 +195,7 @@ def test_a_link_to_a_segment_is_followed(timeline: Timeline, tmp_path: Path) -> 
     assert inspect_segment(link).problem.startswith("could not open gone")
 
 
-def test_segments_in_quarantine_are_not_verified(timeline: Timeline) -> None:
+def test_segments_in_quarantine_are_not_verified(timeline: EventEngine) -> None:
     files = OsFiles(timeline.first.parent)
     files.copy_to(timeline.first.name, OsFiles(timeline.first.parent / "quarantine"))
     flip(timeline.first.parent / "quarantine" / timeline.first.name, 100)
@@ -224,7 +224,7 @@ def test_a_segment_that_is_being_written_and_sealed_is_never_called_damaged(tmp_
 
 
 def test_a_segment_that_begins_during_the_inspection_is_not_called_damaged(
-    timeline: Timeline, monkeypatch: pytest.MonkeyPatch
+    timeline: EventEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = timeline.last.read_bytes()
     timeline.last.write_bytes(b"")
@@ -238,14 +238,14 @@ def test_a_segment_that_begins_during_the_inspection_is_not_called_damaged(
     assert inspect_segment(timeline.last).state == "open"
 
 
-def test_a_new_file_is_given_a_moment_to_get_its_header(timeline: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_is_given_a_moment_to_get_its_header(timeline: EventEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     content = timeline.last.read_bytes()
     timeline.last.write_bytes(b"")
     monkeypatch.setattr(time, "sleep", lambda seconds: timeline.last.write_bytes(content))
     assert inspect_segment(timeline.last).state == "open"
 
 
-def test_inspection_changes_nothing(timeline: Timeline) -> None:
+def test_inspection_changes_nothing(timeline: EventEngine) -> None:
     flip(timeline.first, 200)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in timeline.first.parent.iterdir()}
     run("verify", timeline.folder)

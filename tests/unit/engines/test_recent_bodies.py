@@ -2,8 +2,8 @@
 
 import random
 
-from mnemon_server.engines.timeline.rows.recent import RecentBodies
-from mnemon_server.engines.timeline.rows.tables import EventValues
+from mnemon_server.engines.events.rows.recent import RecentBodies
+from mnemon_server.engines.events.rows.tables import EventValues
 
 
 def add(recent: RecentBodies, *events: tuple[int, int, bytes]) -> None:

@@ -8,11 +8,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mnemon_server.engines.timeline.format.frame_scanner import CHUNK_BYTES
-from mnemon_server.engines.timeline.format.frames import FrameType, encode_events, frame_parts
-from mnemon_server.engines.timeline.format.layout import FOOTER_BYTES, HEADER_BYTES, SegmentDamagedError, segment_name
-from mnemon_server.engines.timeline.format.salvage import Damage
-from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
+from mnemon_server.engines.events.format.frame_scanner import CHUNK_BYTES
+from mnemon_server.engines.events.format.frames import FrameType, encode_events, frame_parts
+from mnemon_server.engines.events.format.layout import FOOTER_BYTES, HEADER_BYTES, SegmentDamagedError, segment_name
+from mnemon_server.engines.events.format.salvage import Damage
+from mnemon_server.engines.events.format.segment_reader import SegmentReader
 
 from tests.support.faulty_files import FaultyFiles
 from tests.support.segment_files import EPOCH, bodies, header, salvaged, write_open, write_sealed

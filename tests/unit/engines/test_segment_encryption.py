@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.engines.encryption import Cipher
-from mnemon_server.engines.timeline.format.files import OsFiles
-from mnemon_server.engines.timeline.format.layout import SegmentDamagedError, SegmentHeader
-from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
-from mnemon_server.engines.timeline.format.segment_writer import SegmentWriter
+from mnemon_server.engines.events.format.files import OsFiles
+from mnemon_server.engines.events.format.layout import SegmentDamagedError, SegmentHeader
+from mnemon_server.engines.events.format.segment_reader import SegmentReader
+from mnemon_server.engines.events.format.segment_writer import SegmentWriter
 
 from tests.support.segment_files import EPOCH, INDEX, header, salvaged, write_open, write_sealed
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.errors import StorageFailedError, StorageFullError
 from mnemon_server.engines import file_errors
+from mnemon_server.engines.events.format.files import Files, OsFiles
+from mnemon_server.engines.events.format.layout import HEADER_BYTES, SegmentDamagedError, segment_name
+from mnemon_server.engines.events.format.segment_reader import SegmentReader
+from mnemon_server.engines.events.format.segment_writer import SealedFile, SegmentWriter
 from mnemon_server.engines.file_errors import translated
-from mnemon_server.engines.timeline.format.files import Files, OsFiles
-from mnemon_server.engines.timeline.format.layout import HEADER_BYTES, SegmentDamagedError, segment_name
-from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
-from mnemon_server.engines.timeline.format.segment_writer import SealedFile, SegmentWriter
 
 from tests.support.faulty_files import FaultyFiles, Operation
 from tests.support.segment_files import EPOCH, INDEX, bodies, header, summary, write_open, write_sealed

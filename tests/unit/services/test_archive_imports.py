@@ -21,8 +21,8 @@ from mnemon_server.domain.archive import (
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.documents import Document, Passage
-from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidArgumentError
+from mnemon_server.domain.events import Event
 from mnemon_server.domain.facts import FactRenewal, record_id
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
@@ -183,7 +183,7 @@ async def test_rules_come_in_any_order_and_the_registry_gets_their_version(engin
 @ENGINES
 async def test_an_event_keeps_its_time_of_recording_and_is_never_replaced(engine: str, tmp_path: Path) -> None:
     async with open_archive(engine, tmp_path) as opened:
-        event = EpisodicEvent("e", "task", CREATED, "Did it.", scope=Scope(user="ada"), record_time=UPDATED)
+        event = Event("e", "task", CREATED, "Did it.", scope=Scope(user="ada"), record_time=UPDATED)
         archived = ArchivedRecord(RecordKind.EVENT, event=event)
         assert created(await opened.take(archived))
         [_, [again], summary] = await opened.parts(ExportSelection(kinds=frozenset({RecordKind.EVENT})))
@@ -241,7 +241,7 @@ NAN = (float("nan"), *UNIT[1:])
         (ArchivedRecord(RecordKind.DECISION, Document("d", "{}")), "record.content: must be the JSON of a decision"),
         (ArchivedRecord(RecordKind.DOCUMENT, Document("d", "text", hidden=True)), "record.hidden: must not be set"),
         (ArchivedRecord(RecordKind.EVENT), "record.event: must be set"),
-        (ArchivedRecord(RecordKind.EVENT, event=EpisodicEvent("e", "", CREATED)), "record.event.event_type"),
+        (ArchivedRecord(RecordKind.EVENT, event=Event("e", "", CREATED)), "record.event.event_type"),
     ],
 )
 async def test_a_bad_record_fails_alone_and_says_why(tmp_path: Path, record: ArchivedRecord, said: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.bridge import BridgeActivity, RoutingPolicy
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.engines.promises.timeline import TimelineWarning
+from mnemon_server.engines.promises.events import EventsWarning
 from mnemon_server.services.bridge.bridge import Bridge
 
 from tests.support.bridge_stores import WARNING, BridgedStores, contents, details, happening, open_bridged
@@ -105,7 +105,7 @@ async def test_pruned_events_are_reconciled_at_once_and_once_only(stores: Bridge
 
 
 async def test_every_warning_is_passed_on_exactly_once(stores: BridgedStores) -> None:
-    worse = TimelineWarning("critical", "the disk is full", "make room")
+    worse = EventsWarning("critical", "the disk is full", "make room")
     stores.happen(happening("e1", ago=LONG_AGO))
     stores.warn()
     stores.happen(happening("e2", ago=LONG_AGO))

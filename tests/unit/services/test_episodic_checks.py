@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventSelection, RecordEvent, WindowQuery
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.events import Event, EventPosition, EventSelection, RecordEvent, WindowQuery
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope
-from mnemon_server.services.timeline.checks import (
+from mnemon_server.services.events.checks import (
     is_sound,
     pruning_violations,
     record_violations,
@@ -28,7 +28,7 @@ MIB = 1 << 20
 def requested(request_id: str = "", **fields: Any) -> RecordEvent:
     """A request to record an event."""
     usual: dict[str, Any] = {"event_id": "", "event_type": "task", "event_time": NOON, "scope": ADA}
-    return RecordEvent(EpisodicEvent(**(usual | fields)), request_id)
+    return RecordEvent(Event(**(usual | fields)), request_id)
 
 
 def fields(violations: Iterable[FieldViolation]) -> list[str]:

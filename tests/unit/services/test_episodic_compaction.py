@@ -10,7 +10,6 @@ from logging.handlers import QueueHandler
 from typing import Any
 
 import pytest
-from mnemon_server.domain.episodic import CompactionProgress
 from mnemon_server.domain.errors import (
     InvalidArgumentError,
     MnemonError,
@@ -18,11 +17,12 @@ from mnemon_server.domain.errors import (
     RequestIdReusedError,
     StorageFullError,
 )
-from mnemon_server.engines.promises.timeline import Timeline
-from mnemon_server.services.timeline import compaction as episodic_compaction
-from mnemon_server.services.timeline.compaction import REPORT_EVERY_S, SharedCompaction
+from mnemon_server.domain.events import CompactionProgress
+from mnemon_server.engines.promises.events import EventEngine
+from mnemon_server.services.events import compaction as episodic_compaction
+from mnemon_server.services.events.compaction import REPORT_EVERY_S, SharedCompaction
 
-from tests.support.episodic_stores import OpenedEpisodic, open_episodic
+from tests.support.episodic_stores import OpenedEpisodic, open_event_store
 from tests.support.server import eventually, until
 
 HALF = CompactionProgress(processed_bytes=50, total_bytes=100, segment_count=4)
@@ -34,7 +34,7 @@ NO_READS: Any = None
 @pytest.fixture
 async def opened() -> AsyncIterator[OpenedEpisodic]:
     """A store whose compaction gets half way and then waits for its gate."""
-    async with open_episodic() as opened:
+    async with open_event_store() as opened:
         await opened.happened("a", "b")
         opened.timeline.progress = [HALF]
         yield opened
@@ -77,7 +77,7 @@ async def test_it_reports_repeatedly_even_if_nothing_is_new(opened: OpenedEpisod
     assert (await all_of(reports))[-1].done
 
 
-def as_timeline(compacting: object) -> Timeline:
+def as_timeline(compacting: object) -> EventEngine:
     """Used for its compaction only."""
     return compacting  # type: ignore[return-value]
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.episodic import EventSelection, PrunedEvents, StoredEvent
 from mnemon_server.domain.errors import (
     EventNotFoundError,
     InvalidArgumentError,
     RequestIdReusedError,
     StorageFailedError,
 )
+from mnemon_server.domain.events import EventSelection, PrunedEvents, StoredEvent
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.services.timeline import pruning as episodic_pruning
+from mnemon_server.services.events import pruning as episodic_pruning
 
 from tests.support.episodic_stores import (
     ADA,
@@ -32,7 +32,7 @@ from tests.support.episodic_stores import (
     OpenedEpisodic,
     episodic_vault,
     happening,
-    open_episodic,
+    open_event_store,
     receipts,
 )
 from tests.support.memory_stores import NOON, MovingClock
@@ -53,7 +53,7 @@ async def vault(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @pytest.fixture
 async def opened(vault: Vault) -> AsyncIterator[OpenedEpisodic]:
     """Ten events of Ada's, from "0", one hour old, to "9", ten hours old, and one of Bob's, in segments of three."""
-    async with open_episodic(vault) as opened:
+    async with open_event_store(vault) as opened:
         await fill(opened)
         yield opened
 
@@ -223,7 +223,7 @@ async def test_a_request_that_found_nothing_finds_nothing_when_repeated(opened: 
 @pytest.mark.parametrize("steps", [0, 1, 2])
 async def test_a_request_repeated_after_a_crash_continues_and_counts_every_event_once(vault: Vault, steps: int) -> None:
     asked = EventSelection(scope=ADA, event_types=frozenset({"conversation", "task"}))
-    async with open_episodic(vault) as opened:
+    async with open_event_store(vault) as opened:
         await fill(opened)
         opened.timeline.prunings_left, opened.timeline.prune_error = steps, StorageFailedError("the disk failed")
         with pytest.raises(StorageFailedError):
@@ -231,7 +231,7 @@ async def test_a_request_repeated_after_a_crash_continues_and_counts_every_event
         assert len(await opened.contents()) == 11 - steps * STEP
         if steps:
             await opened.happened("said since")
-    async with open_episodic(vault) as opened:
+    async with open_event_store(vault) as opened:
         if steps:
             with pytest.raises(RequestIdReusedError, match="request_id 'r' was used"):
                 await opened.store.prune(where=BOBS, request_id="r")

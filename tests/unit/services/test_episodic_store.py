@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt, RecordEvent, TimelineState, WindowQuery
 from mnemon_server.domain.errors import (
     EventNotFoundError,
     IndexWarmingError,
@@ -16,6 +15,7 @@ from mnemon_server.domain.errors import (
     RequestIdReusedError,
     StorageFailedError,
 )
+from mnemon_server.domain.events import Event, EventReceipt, EventsState, RecordEvent, WindowQuery
 from mnemon_server.domain.records import Scope
 from mnemon_server.wire.events import decode
 
@@ -26,7 +26,7 @@ from tests.support.episodic_stores import (
     OpenedEpisodic,
     episodic_vault,
     happening,
-    open_episodic,
+    open_event_store,
     receipts,
     said,
 )
@@ -38,12 +38,12 @@ from tests.support.server import until
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedEpisodic]:
     """An empty store."""
     vault = episodic_vault(request.param, tmp_path / "vault", clock := MovingClock())
-    async with open_episodic(vault, clock=clock) as opened:
+    async with open_event_store(vault, clock=clock) as opened:
         yield opened
     await asyncio.to_thread(vault.close)
 
 
-async def stored(opened: OpenedEpisodic, request: RecordEvent) -> EpisodicEvent:
+async def stored(opened: OpenedEpisodic, request: RecordEvent) -> Event:
     """The stored event."""
     [receipt] = receipts(await opened.store.record([request]))
     return decode((await opened.store.get(receipt.event_id)).body)
@@ -53,7 +53,7 @@ async def stored(opened: OpenedEpisodic, request: RecordEvent) -> EpisodicEvent:
 
 
 async def test_an_event_comes_back_as_it_was_given(opened: OpenedEpisodic) -> None:
-    given = EpisodicEvent(
+    given = Event(
         "lunch",
         "task",
         NOON - MINUTE,
@@ -221,13 +221,13 @@ async def test_until_it_is_warm_only_the_status_answers(opened: OpenedEpisodic) 
 
 
 async def test_the_status_counts_events_and_names_the_retention() -> None:
-    async with open_episodic(keep_for=timedelta(days=90)) as opened:
+    async with open_event_store(keep_for=timedelta(days=90)) as opened:
         await opened.happened("a", "b")
         status = await opened.store.status()
 
-        assert (status.state, status.message) == (TimelineState.READY, "")
+        assert (status.state, status.message) == (EventsState.READY, "")
         assert (status.event_count, status.retention_s) == (2, 90 * 86_400)
-    async with open_episodic() as opened:
+    async with open_event_store() as opened:
         assert (await opened.store.status()).retention_s is None
 
 
@@ -238,7 +238,7 @@ async def test_the_status_never_raises(opened: OpenedEpisodic) -> None:
     opened.timeline.__dict__["status"] = broken
     status = await opened.store.status()
 
-    assert status.state is TimelineState.UNAVAILABLE
+    assert status.state is EventsState.UNAVAILABLE
     assert status.message == "the timeline cannot be read; the log says why"
 
 

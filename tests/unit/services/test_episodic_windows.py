@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mnemon_server.domain.episodic import (
+from mnemon_server.domain.errors import EmbeddingError, InvalidArgumentError
+from mnemon_server.domain.events import (
     EventPosition,
     EventScore,
     EventSelection,
@@ -17,11 +18,10 @@ from mnemon_server.domain.episodic import (
     WindowPage,
     WindowQuery,
 )
-from mnemon_server.domain.errors import EmbeddingError, InvalidArgumentError
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope, SearchMode
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.promises.timeline import Sequences, TextScores
+from mnemon_server.engines.promises.events import Sequences, TextScores
 from mnemon_server.engines.promises.values import Vector
 
 from tests.support.episodic_stores import (
@@ -35,7 +35,7 @@ from tests.support.episodic_stores import (
     OpenedEpisodic,
     episodic_vault,
     happening,
-    open_episodic,
+    open_event_store,
     receipts,
     said,
 )
@@ -50,7 +50,7 @@ BY_CONTENT = Condition("content", Operator.NE, ("a",))
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedEpisodic]:
     """An empty store."""
     vault = episodic_vault(request.param, tmp_path / "vault", clock := MovingClock())
-    async with open_episodic(vault, clock=clock) as opened:
+    async with open_event_store(vault, clock=clock) as opened:
         yield opened
     await asyncio.to_thread(vault.close)
 
@@ -254,7 +254,7 @@ def with_embeddings(opened: OpenedEpisodic) -> list[Vector | None]:
 
 @pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.VECTOR])
 async def test_a_text_is_embedded_if_events_have_embeddings(mode: SearchMode) -> None:
-    async with open_episodic(embedder=HashingEmbedder(DIMENSION)) as opened:
+    async with open_event_store(embedder=HashingEmbedder(DIMENSION)) as opened:
         await opened.happened("a", "b")
         asked = with_embeddings(opened)
         found = await window(opened, text="anything", mode=mode)
@@ -269,7 +269,7 @@ async def test_a_text_is_embedded_if_events_have_embeddings(mode: SearchMode) ->
 
 async def test_a_text_is_not_embedded_if_only_words_count() -> None:
     embedder = GatedEmbedder()
-    async with open_episodic(embedder=embedder) as opened:
+    async with open_event_store(embedder=embedder) as opened:
         await opened.happened("poison")
         await window(opened, text="poison", mode=SearchMode.HYBRID)
         with_embeddings(opened)

@@ -11,7 +11,7 @@ import pytest
 from mnemon_server.domain.archive import ExportSelection, ImportStart
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC, Collection
 from mnemon_server.domain.documents import Document, IndexRequest, UpdateDocument
-from mnemon_server.domain.episodic import EpisodicEvent, EventSelection
+from mnemon_server.domain.events import Event, EventSelection
 from mnemon_server.domain.facts import FactIndex, PutFact
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.memories import CreateMemory, Memory, UpdateMemory
@@ -20,7 +20,7 @@ from mnemon_server.domain.records import SearchMode
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.engines.promises.values import PassageInput, Vector
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.upkeep.rebuilding import rebuild
@@ -224,11 +224,11 @@ async def test_a_fact_is_searched_by_its_own_values_and_its_metadata_once(
 def test_an_event_is_found_by_who_told_it(engine: str, tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     with closing(InMemoryVault(heads=HEADS) if engine == "in_memory" else sqlite_vault(tmp_path)) as vault:
-        assert vault.timeline.wait_until_warm(60.0)
-        event = EpisodicEvent("e", "said", now, SWAM, record_time=now, metadata={"speaker": "Ann"})
-        vault.timeline.append([EventWrite(event, id_is_new=True)]).result()
-        among = vault.timeline.sequences(EventSelection())
-        assert vault.timeline.search_text("ann", None, among, SearchMode.KEYWORD).sequences.tolist() == among.tolist()
+        assert vault.events.wait_until_warm(60.0)
+        event = Event("e", "said", now, SWAM, record_time=now, metadata={"speaker": "Ann"})
+        vault.events.append([EventWrite(event, id_is_new=True)]).result()
+        among = vault.events.sequences(EventSelection())
+        assert vault.events.search_text("ann", None, among, SearchMode.KEYWORD).sequences.tolist() == among.tolist()
 
 
 # Whatever makes words and vectors again makes the same
@@ -327,7 +327,7 @@ async def test_the_shadow_model_makes_the_vectors_that_it_would_have_made(tmp_pa
 async def test_an_archive_gives_the_same_words_and_vectors(tmp_path: Path, terms: dict[str, Any]) -> None:
     await filled(tmp_path / "one")
     async with over(sqlite_vault(tmp_path / "one")) as one, over(sqlite_vault(tmp_path / "two")) as two:
-        assert one.vault.timeline.wait_until_warm(60.0)
+        assert one.vault.events.wait_until_warm(60.0)
         parts: list[ExportMessage] = [part async for part in one.archive.export(ExportSelection())]
         importing = two.archive.begin_import(ImportStart(header=parts[0], **terms))
         for records in parts[1:-1]:

@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.episodic import TimelineState
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, StorageFailedError, StorageFullError
+from mnemon_server.domain.events import EventsState
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.services.shared.health_signal import Problem
 from mnemon_server.services.shared.write_pressure import SAMPLES_MIN, WriteLatency
 
-from tests.support.episodic_stores import OpenedEpisodic, happening, open_episodic
+from tests.support.episodic_stores import OpenedEpisodic, happening, open_event_store
 from tests.support.memory_stores import NOON, MovingClock
 from tests.support.semantic_stores import details
 from tests.support.server import eventually, until
@@ -24,11 +24,11 @@ SLOW = "storing an event takes longer than the target of 0.05 s"
 @pytest.fixture
 async def opened() -> AsyncIterator[OpenedEpisodic]:
     """An empty store."""
-    async with open_episodic() as opened:
+    async with open_event_store() as opened:
         yield opened
 
 
-async def state(opened: OpenedEpisodic) -> tuple[TimelineState, str]:
+async def state(opened: OpenedEpisodic) -> tuple[EventsState, str]:
     """The state in the status."""
     status = await opened.store.status()
     return status.state, status.message
@@ -60,7 +60,7 @@ async def test_a_disk_that_refuses_writes_is_reported_once_and_so_is_its_recover
     for _ in range(3):
         await fail(opened, error)
     await until(is_told(opened, FULL))
-    assert await state(opened) == (TimelineState.DEGRADED, FULL)
+    assert await state(opened) == (EventsState.DEGRADED, FULL)
     [warning] = opened.feed(ChangeType.EPISODIC_WARNING)
     assert warning.record_id == "timeline"
     assert details(warning)["severity"] == "critical"
@@ -69,7 +69,7 @@ async def test_a_disk_that_refuses_writes_is_reported_once_and_so_is_its_recover
     await opened.happened("after")
 
     await until(is_told(opened, FULL, "healthy"))
-    assert await state(opened) == (TimelineState.READY, "")
+    assert await state(opened) == (EventsState.READY, "")
     assert sorted(await opened.contents()) == ["after", "before"]
 
 
@@ -98,7 +98,7 @@ async def test_bad_events_and_reused_request_ids_do_not_affect_the_health(opened
     with pytest.raises(InvalidArgumentError):
         await opened.store.get("")
 
-    assert await state(opened) == (TimelineState.READY, "")
+    assert await state(opened) == (EventsState.READY, "")
     await opened.store.aclose()
     assert opened.warnings() == []
 
@@ -107,17 +107,17 @@ async def test_a_bad_event_does_not_mean_that_the_disk_has_recovered(opened: Ope
     await fail(opened, StorageFullError("the disk is full"))
     await opened.store.record([happening("bad", NOON, scope=Scope())])
 
-    assert await state(opened) == (TimelineState.DEGRADED, FULL)
+    assert await state(opened) == (EventsState.DEGRADED, FULL)
 
 
 async def test_slow_events_are_reported_and_none_is_throttled() -> None:
-    async with open_episodic(write_latency=WriteLatency(0.05, 0.3)) as opened:
+    async with open_event_store(write_latency=WriteLatency(0.05, 0.3)) as opened:
         opened.timeline.held = []
         slow = [asyncio.create_task(opened.happened(f"slow {n}")) for n in range(2 * SAMPLES_MIN)]
         await until(lambda: opened.timeline.appended)
 
         async def is_degraded() -> bool:
-            return await state(opened) == (TimelineState.DEGRADED, SLOW)
+            return await state(opened) == (EventsState.DEGRADED, SLOW)
 
         await eventually(is_degraded)
         opened.timeline.let_go()
@@ -125,7 +125,7 @@ async def test_slow_events_are_reported_and_none_is_throttled() -> None:
         await until(is_told(opened, SLOW))
 
         async def is_ready() -> bool:
-            return await state(opened) == (TimelineState.READY, "")
+            return await state(opened) == (EventsState.READY, "")
 
         await eventually(is_ready)
         await until(is_told(opened, SLOW, "healthy"))
@@ -137,7 +137,7 @@ async def test_an_additional_problem_is_reported_too(opened: OpenedEpisodic) -> 
     opened.store.health.report("retention", Problem("retention", "retention is stopped", "prune by hand"))
     both = f"retention is stopped; {FULL}"
     await until(is_told(opened, FULL, both))
-    assert await state(opened) == (TimelineState.DEGRADED, both)
+    assert await state(opened) == (EventsState.DEGRADED, both)
     opened.timeline.append_error = None
     await opened.happened("after")
     await until(is_told(opened, FULL, both, "retention is stopped"))
@@ -148,13 +148,13 @@ async def test_an_additional_problem_is_reported_too(opened: OpenedEpisodic) -> 
 
 async def test_the_end_of_a_warning_is_logged_even_after_a_restart() -> None:
     vault = InMemoryVault(clock=MovingClock())
-    async with open_episodic(vault) as opened:
+    async with open_event_store(vault) as opened:
         await fail(opened, StorageFullError("the disk is full"))
         await until(is_told(opened, FULL))
-    async with open_episodic(vault) as opened:
+    async with open_event_store(vault) as opened:
         await opened.happened("after")
         await until(is_told(opened, FULL, "healthy"))
-    async with open_episodic(vault) as opened:
+    async with open_event_store(vault) as opened:
         await opened.happened("later")
         await opened.store.status()
     assert len(opened.warnings()) == 2

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.episodic import TimelineState
 from mnemon_server.domain.errors import IndexWarmingError, StorageFailedError
+from mnemon_server.domain.events import EventsState
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.promises.events import EventEngine
+from mnemon_server.services.events.retention import EventRetention, EventRetentionSettings
 from mnemon_server.services.shared.clock_guard import ClockGuard
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.timeline.retention import TimelineRetention, TimelineRetentionSettings
 
-from tests.support.episodic_stores import DAY, HOUR, OpenedEpisodic, happening, open_episodic, receipts
+from tests.support.episodic_stores import DAY, HOUR, OpenedEpisodic, happening, open_event_store, receipts
 from tests.support.memory_stores import NOON, MovingClock
 from tests.support.server import until
 
@@ -34,12 +34,12 @@ class Kept:
 
     def retention(
         self, *, keep_for: timedelta = KEEP_FOR, uptime: Callable[[], float] | None = None, **options: Any
-    ) -> TimelineRetention:
+    ) -> EventRetention:
         """A retention of the store."""
         opened = self.opened
-        return TimelineRetention(
-            cast(Timeline, opened.timeline),
-            TimelineRetentionSettings(keep_for, **options),
+        return EventRetention(
+            cast(EventEngine, opened.timeline),
+            EventRetentionSettings(keep_for, **options),
             guard=ClockGuard(opened.vault, clock=opened.clock, uptime=uptime or (lambda: self.uptime)),
             pruning=opened.store.pruning,
             health=opened.store.health,
@@ -66,7 +66,7 @@ class Kept:
 async def keeping(vault: InMemoryVault | None = None, clock: MovingClock | None = None) -> AsyncIterator[Kept]:
     """A store that keeps events for 90 days."""
     offload = Offload(1, "retention")
-    async with open_episodic(vault, clock=clock, keep_for=KEEP_FOR) as opened:
+    async with open_event_store(vault, clock=clock, keep_for=KEEP_FOR) as opened:
         yield Kept(opened, offload)
     offload.close()
 
@@ -126,7 +126,7 @@ async def test_a_sweep_that_would_remove_more_than_its_share_is_stopped_and_warn
 
     assert await kept.count() == 100
     status = await kept.opened.store.status()
-    assert (status.state, status.message) == (TimelineState.DEGRADED, TOO_MANY)
+    assert (status.state, status.message) == (EventsState.DEGRADED, TOO_MANY)
     assert "PruneEvents" in kept.opened.feed(ChangeType.EPISODIC_WARNING)[0].details
 
 
@@ -139,7 +139,7 @@ async def test_after_a_manual_pruning_it_continues_and_reports_so(kept: Kept) ->
 
     assert await retention.sweep() == 0
     await until(lambda: kept.opened.warnings()[1:] == ["healthy"])
-    assert (await kept.opened.store.status()).state is TimelineState.READY
+    assert (await kept.opened.store.status()).state is EventsState.READY
 
 
 async def test_a_larger_share_lets_it_continue(kept: Kept) -> None:
@@ -228,7 +228,7 @@ async def test_the_warning_of_a_disabled_retention_ends_with_the_restart() -> No
         await kept.record(old=60, new=40)
         await kept.retention().sweep()
         await told(kept, TOO_MANY)
-    async with open_episodic(vault, clock=clock) as opened:
+    async with open_event_store(vault, clock=clock) as opened:
         await opened.store.status()
         await opened.contents()
         await until(lambda: opened.warnings() == [TOO_MANY, "healthy"])

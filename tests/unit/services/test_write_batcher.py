@@ -6,9 +6,9 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 
 import pytest
-from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt
 from mnemon_server.domain.errors import MnemonError, StorageFullError
-from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.domain.events import Event, EventReceipt
+from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.services.shared.write_batcher import BULK_MIN, TOGETHER_MAX, WriteBatcher
 
 Appended = list[EventReceipt | MnemonError]
@@ -59,7 +59,7 @@ def appends(ledger: Ledger) -> Batcher:
 
 def writes(*ids: str) -> list[EventWrite]:
     """Events to store."""
-    return [EventWrite(EpisodicEvent(event_id, "task", NOON), id_is_new=True) for event_id in ids]
+    return [EventWrite(Event(event_id, "task", NOON), id_is_new=True) for event_id in ids]
 
 
 def bulk(name: str, count: int) -> list[EventWrite]:

@@ -12,36 +12,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
-from mnemon_server.domain.episodic import (
+from mnemon_server.domain.errors import InvalidArgumentError, ThrottledError
+from mnemon_server.domain.events import (
     CompactionProgress,
-    EpisodicEvent,
+    Event,
     EventPosition,
     EventReceipt,
     EventScore,
     EventSelection,
+    EventsState,
+    EventsStatus,
     LostRange,
     PrunedEvents,
     RangeSummary,
     RecordEvent,
     StoredEvent,
-    TimelineState,
-    TimelineStatus,
     WindowDiagnostics,
     WindowPage,
     WindowQuery,
 )
-from mnemon_server.domain.errors import InvalidArgumentError, ThrottledError
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope, SearchMode, View
-from mnemon_server.transport.convert import episodic as convert
-from mnemon_server.transport.convert import episodic_requests as requests
+from mnemon_server.transport.convert import event_requests as requests
+from mnemon_server.transport.convert import events as convert
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.events import encode
 
 from tests.support.memory_messages import compare
 from tests.support.timeline_messages import NOON, happened, minutes, stamp
 
-EVENT = EpisodicEvent(
+EVENT = Event(
     event_id="lunch",
     event_type="conversation",
     event_time=NOON,
@@ -60,7 +60,7 @@ RECEIPT = EventReceipt("lunch", 7, 1, NOON)
 times = st.datetimes(timezones=st.just(UTC))
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 events = st.builds(
-    EpisodicEvent,
+    Event,
     event_id=texts,
     event_type=texts,
     event_time=times,
@@ -73,23 +73,23 @@ events = st.builds(
 )
 
 
-def read(message: pb.EpisodicEvent) -> EpisodicEvent:
+def read(message: pb.EpisodicEvent) -> Event:
     """The event of a request."""
     return requests.read_record(pb.RecordEventRequest(event=message)).event
 
 
 @given(events)
-def test_an_event_is_read_as_it_was_sent(event: EpisodicEvent) -> None:
+def test_an_event_is_read_as_it_was_sent(event: Event) -> None:
     assert read(pb.EpisodicEvent.FromString(encode(event))) == event
 
 
 def test_fields_of_an_event_that_only_the_server_sets_are_ignored() -> None:
-    assert read(MESSAGE) == replace(EVENT, record_time=EpisodicEvent("", "", NOON).record_time)
+    assert read(MESSAGE) == replace(EVENT, record_time=Event("", "", NOON).record_time)
 
 
 def test_missing_fields_of_an_event_are_unknown_and_zero_is_a_value() -> None:
     bare = read(pb.EpisodicEvent(event_time=Timestamp()))
-    assert bare == EpisodicEvent("", "", datetime(1970, 1, 1, tzinfo=UTC))
+    assert bare == Event("", "", datetime(1970, 1, 1, tzinfo=UTC))
     assert read(happened(importance=0.0)).importance == 0.0
 
 
@@ -116,7 +116,7 @@ def test_an_invalid_message_does_not_become_an_event(message: pb.EpisodicEvent) 
 
 def test_a_request_is_read_with_its_id() -> None:
     request = pb.RecordEventRequest(event=happened("a"), request_id="once")
-    event = EpisodicEvent("", "conversation", NOON, "a", scope=Scope("ada"))
+    event = Event("", "conversation", NOON, "a", scope=Scope("ada"))
     assert requests.read_record(request) == RecordEvent(event, "once")
 
 
@@ -287,14 +287,14 @@ def test_a_pruning_and_a_compaction_are_written_completely() -> None:
     )
 
 
-@pytest.mark.parametrize("state", list(TimelineState))
-def test_the_status_of_the_timeline_is_written_completely(state: TimelineState) -> None:
+@pytest.mark.parametrize("state", list(EventsState))
+def test_the_status_of_the_timeline_is_written_completely(state: EventsState) -> None:
     numbers: dict[str, Any] = {
         "event_count": 1, "segment_count": 2, "active_segment_id": 3, "segment_bytes": 4, "unsealed_count": 5,
         "index_bytes": 6, "loaded_segment_count": 7, "removal_pending_count": 8, "text_pending_count": 9,
     }  # fmt: skip
     later = NOON + timedelta(days=1)
-    status = TimelineStatus(
+    status = EventsStatus(
         state=state, message="half way", earliest=NOON, latest=later, lost=(LostRange(1, 3, 5, 2, NOON),),
         scrub_time=later, retention_s=86_400.5, **numbers,
     )  # fmt: skip
@@ -305,5 +305,5 @@ def test_the_status_of_the_timeline_is_written_completely(state: TimelineState) 
         ],
         scrub_time=stamp(later), retention=Duration(seconds=86_400, nanos=500_000_000), **numbers,
     )  # fmt: skip
-    empty = convert.status_to_pb(TimelineStatus(state=state))
+    empty = convert.status_to_pb(EventsStatus(state=state))
     assert not any(empty.HasField(field) for field in ("earliest", "latest", "scrub_time", "retention"))

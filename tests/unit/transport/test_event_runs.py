@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 from mnemon.v1 import episodic_pb2 as pb
-from mnemon_server.domain.episodic import EventReceipt
 from mnemon_server.domain.errors import IndexWarmingError, InvalidArgumentError, StorageFullError
+from mnemon_server.domain.events import EventReceipt
 from mnemon_server.transport.servicers.event_runs import PART, EventRuns
 from mnemon_server.transport.status import Failure
 
-from tests.support.episodic_stores import open_episodic
+from tests.support.episodic_stores import open_event_store
 from tests.support.timeline_messages import bulk, happened
 
 
@@ -42,7 +42,7 @@ def stored(outcomes: list[EventReceipt | Failure]) -> list[EventReceipt]:
 
 
 async def test_events_of_a_stream_are_stored_in_its_order() -> None:
-    async with open_episodic() as opened:
+    async with open_event_store() as opened:
         runs = EventRuns(vault_of(opened))
         # Each run begins while the previous one is read, and is read faster.
         sizes, first, working = (3 * PART + 7, 2 * PART, PART, 150, 1, 1), 0, []
@@ -56,7 +56,7 @@ async def test_events_of_a_stream_are_stored_in_its_order() -> None:
 
 
 async def test_an_invalid_event_fails_alone_in_its_place() -> None:
-    async with open_episodic() as opened:
+    async with open_event_store() as opened:
         run = run_of(0, 5)
         run.requests[1].event.ClearField("event_time")
         run.requests[3].event.scope.Clear()
@@ -71,14 +71,14 @@ async def test_an_invalid_event_fails_alone_in_its_place() -> None:
 
 @pytest.mark.parametrize("count", [0, 10_001])
 async def test_a_run_has_a_maximum_size(count: int) -> None:
-    async with open_episodic() as opened:
+    async with open_event_store() as opened:
         with pytest.raises(InvalidArgumentError, match="requests: must be 1 to 10,000"):
             await EventRuns(vault_of(opened)).record(run_of(0, count))
         assert await opened.contents() == []
 
 
 async def test_a_full_disk_fails_each_event_and_a_cold_index_fails_the_stream() -> None:
-    async with open_episodic() as opened:
+    async with open_event_store() as opened:
         opened.timeline.append_error = StorageFullError("no space is left")
         outcomes = await EventRuns(vault_of(opened)).record(run_of(0, PART + 1))
         assert {outcome.code for outcome in outcomes if isinstance(outcome, Failure)} == {

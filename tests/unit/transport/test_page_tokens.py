@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mnemon.v1 import episodic_pb2 as pb
 from mnemon.v1 import facts_pb2, memory_pb2
-from mnemon_server.domain.episodic import EventPosition
 from mnemon_server.domain.errors import InvalidPageTokenError
+from mnemon_server.domain.events import EventPosition
 from mnemon_server.transport.servicers.page_tokens import PageTokens, Place
 
 KEY = b"the secret of one vault"

@@ -17,14 +17,14 @@ import apsw
 from mnemon_server.domain.backup import RECORDS, BackupProgress, Manifest
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.engines.events.rows.segments import segments
+from mnemon_server.engines.events.upkeep.store import file_name
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.private import create_folder
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import RESTORED_EPOCH
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.upkeep.copying import copy_database
-from mnemon_server.engines.timeline.rows.segments import segments
-from mnemon_server.engines.timeline.upkeep.store import file_name
 from mnemon_server.engines.vault_folders import COPIES
 from mnemon_server.engines.vault_key import KEY_FILE
 

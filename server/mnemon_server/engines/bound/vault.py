@@ -10,8 +10,8 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.rules import RULES_STAMP
+from mnemon_server.engines.bound.events import BoundEvents
 from mnemon_server.engines.bound.records import BoundRecords, BoundRecordTransaction, refused
-from mnemon_server.engines.bound.timeline import BoundTimeline
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.values import Vector
@@ -27,7 +27,7 @@ class BoundVault:
         self._bounds = bounds
         self._owner = bounds.digest(vault.changes.origin, b"requests").hex()
         self._collections: dict[Collection, BoundRecords] = {}
-        self._timeline = BoundTimeline(vault.timeline, bounds, self._owner)
+        self._events = BoundEvents(vault.events, bounds, self._owner)
 
     @property
     def changes(self) -> ChangeLog:
@@ -35,9 +35,9 @@ class BoundVault:
         raise refused()
 
     @property
-    def timeline(self) -> BoundTimeline:
+    def events(self) -> BoundEvents:
         """See Vault."""
-        return self._timeline
+        return self._events
 
     def collection(self, collection: Collection) -> BoundRecords:
         """See Vault."""

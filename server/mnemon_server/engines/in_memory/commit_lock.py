@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mnemon_server.domain.clock import Clock
-from mnemon_server.domain.episodic import EventReceipt
 from mnemon_server.domain.errors import RequestIdReusedError, StorageFailedError
+from mnemon_server.domain.events import EventReceipt
 from mnemon_server.domain.records import RequestKey
 
 REQUEST_LIFETIME = timedelta(hours=24)

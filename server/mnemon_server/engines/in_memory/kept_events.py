@@ -8,24 +8,24 @@ from typing import Any, NamedTuple
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventReceipt, PruneReason, StoredEvent
 from mnemon_server.domain.errors import EventExistsError
+from mnemon_server.domain.events import Event, EventPosition, EventReceipt, PruneReason, StoredEvent
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.in_memory.change_log import Call
 from mnemon_server.engines.in_memory.commit_lock import CommitLock
-from mnemon_server.engines.promises.timeline import TimelineWarning
+from mnemon_server.engines.promises.events import EventsWarning
 from mnemon_server.wire.events import decode
 
 PRUNED_PER_EVENT_MAX = 256
 RECORD_ID = "timeline"
-HEALTHY = TimelineWarning("info", "the timeline is healthy again", "")
+HEALTHY = EventsWarning("info", "the timeline is healthy again", "")
 
 
 class Kept(NamedTuple):
     """An event in both forms: as it is returned, and parsed."""
 
     stored: StoredEvent
-    event: EpisodicEvent
+    event: Event
 
 
 class KeptEvents:
@@ -70,7 +70,7 @@ class KeptEvents:
     def prune(self, call: Call, sequences: Iterable[int], reason: PruneReason) -> int:
         """Removes events; returns how many existed."""
         gone = [self.events.pop(sequence) for sequence in sorted(sequences) if sequence in self.events]
-        groups: dict[tuple[int, Scope], list[EpisodicEvent]] = {}
+        groups: dict[tuple[int, Scope], list[Event]] = {}
         for stored, event in gone:
             del self.by_id[event.event_id], self._by_key[_key(event)]
             groups.setdefault((stored.segment_id, event.scope), []).append(event)
@@ -83,13 +83,13 @@ class KeptEvents:
                 self._note(call, ChangeType.EPISODIC_PRUNED, str(segment_id), scope, details)
         return len(gone)
 
-    def warn(self, call: Call, warning: TimelineWarning | None) -> None:
+    def warn(self, call: Call, warning: EventsWarning | None) -> None:
         """Records a warning, or with None that the timeline is healthy again."""
         change, said = (ChangeType.EPISODIC_WARNING, warning) if warning else (ChangeType.EPISODIC_HEALTHY, HEALTHY)
         details = {"severity": said.severity, "message": said.message, "remediation": said.remediation}
         self._note(call, change, RECORD_ID, Scope(), details)
 
-    def _saved(self, call: Call, event: EpisodicEvent) -> dict[str, Any]:
+    def _saved(self, call: Call, event: Event) -> dict[str, Any]:
         time_us = to_microseconds(event.event_time)
         return {
             "event_type": event.event_type,
@@ -113,11 +113,11 @@ class KeptEvents:
         call.add(self._commits.next_sequence(), change, record_id, revision, scope, details=json.dumps(details))
 
 
-def _key(event: EpisodicEvent) -> object:
+def _key(event: Event) -> object:
     """The key by which duplicates are detected."""
     scope = event.scope
     return scope.user, scope.household, scope.persona, event.event_type, event.event_time, event.content
 
 
-def _content_hash(event: EpisodicEvent) -> str:
+def _content_hash(event: Event) -> str:
     return sha256(event.content.encode()).hexdigest()

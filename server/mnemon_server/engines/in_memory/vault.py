@@ -10,10 +10,10 @@ from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.in_memory.change_log import Call, InMemoryChangeLog
 from mnemon_server.engines.in_memory.collection import InMemoryCollection
 from mnemon_server.engines.in_memory.commit_lock import CommitLock
-from mnemon_server.engines.in_memory.timeline import SEGMENT_EVENTS_MAX, InMemoryTimeline
+from mnemon_server.engines.in_memory.events import SEGMENT_EVENTS_MAX, InMemoryEvents
 from mnemon_server.engines.in_memory.transaction import InMemoryTransaction
+from mnemon_server.engines.promises.events import SLICE_READS_MAX
 from mnemon_server.engines.promises.marks import Marks
-from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import FileScan, TransactionReceipt, VaultTransaction
 from mnemon_server.ranking.heads import NO_HEADS, Heads
@@ -32,7 +32,7 @@ class InMemoryVault:
     ) -> None:
         self._commits = CommitLock(clock)
         self._changes = InMemoryChangeLog(self._commits)
-        self._timeline = InMemoryTimeline(
+        self._events = InMemoryEvents(
             self._commits, self._changes, heads, segment_events_max=segment_events_max, reads_max=slice_reads_max
         )
         self._values: dict[str, str] = {}
@@ -47,9 +47,9 @@ class InMemoryVault:
         return self._changes
 
     @property
-    def timeline(self) -> InMemoryTimeline:
+    def events(self) -> InMemoryEvents:
         """See Vault."""
-        return self._timeline
+        return self._events
 
     def collection(self, collection: Collection) -> InMemoryCollection:
         """See Vault."""

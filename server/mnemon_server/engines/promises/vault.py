@@ -10,9 +10,9 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.promises.change_log import ChangeLog
+from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
-from mnemon_server.engines.promises.timeline import Timeline
 from mnemon_server.engines.promises.values import Vector
 
 
@@ -83,7 +83,7 @@ class Vault(Protocol):
         """The change log."""
 
     @property
-    def timeline(self) -> Timeline:
+    def events(self) -> EventEngine:
         """The timeline, always the same object."""
 
     def collection(self, collection: Collection) -> RecordEngine:

@@ -1,7 +1,7 @@
 """Migrates records.db from each format to the next.
 
 To add a format, append a function to MIGRATIONS, and change how new files are created (`tables.py`, `journal.py`,
-`schema.py`, `values.py`, and `engines/timeline/rows/tables.py`). Each function works on the format of its time: if it
+`schema.py`, `values.py`, and `engines/events/rows/tables.py`). Each function works on the format of its time: if it
 shares statements with new files and those change, it must keep a copy of the old statements.
 """
 

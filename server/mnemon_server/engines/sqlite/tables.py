@@ -261,7 +261,7 @@ CREATE TABLE {tables.related} (
 
 TIMELINE_STATEMENTS = (
     # Events in segments that are not sealed, and events not yet removed from here after sealing. Hashes are signed
-    # numbers, see engines/timeline/index/hashes.py. time: microseconds. body: the content of the frame in the file.
+    # numbers, see engines/events/index/hashes.py. time: microseconds. body: the content of the frame in the file.
     """
 CREATE TABLE timeline_event (
   sequence INTEGER PRIMARY KEY,

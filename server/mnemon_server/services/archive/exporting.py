@@ -14,7 +14,7 @@ from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.document_fields import document_matches
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import encode_metadata
-from mnemon_server.domain.episodic import EventSelection
+from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.facts import FactFilter
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF, REMOVALS, RecordKind
@@ -106,7 +106,7 @@ class Export:
     def _header(self, head: int) -> ArchiveHeader:
         counts = {kind: self._records(kind).count_documents(where) for kind, where in self._filters.items()}
         if RecordKind.EVENT in self._selection.chosen:
-            counts[RecordKind.EVENT] = self._vault.timeline.count(self._events)
+            counts[RecordKind.EVENT] = self._vault.events.count(self._events)
         return ArchiveHeader(
             model=self._model,
             selection=self._selection,
@@ -136,12 +136,12 @@ class Export:
 
     async def _happened(self) -> AsyncIterator[list[ArchivedRecord]]:
         """The events of the timeline after the last one, in the order in which they were recorded."""
-        sequences = await self._offload(self._vault.timeline.sequences, self._events)
+        sequences = await self._offload(self._vault.events.sequences, self._events)
         later = sequences[sequences > self._last_event].tolist()
         for start in range(0, len(later), EVENTS_MAX):
             some = later[start : start + EVENTS_MAX]
             self._last_event = some[-1]
-            while some and (stored := await self._offload(self._vault.timeline.read, some, bytes_max=BYTES_MAX)):
+            while some and (stored := await self._offload(self._vault.events.read, some, bytes_max=BYTES_MAX)):
                 some = [sequence for sequence in some if sequence > stored[-1].sequence]
                 yield [ArchivedRecord(RecordKind.EVENT, event=decode(each.body)) for each in stored]
 

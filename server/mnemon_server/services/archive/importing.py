@@ -7,7 +7,6 @@ from typing import TypeVar
 from mnemon_server.domain.archive import RECORDS_MAX, ArchivedRecord, ImportConflict, ImportOutcome, ImportStart
 from mnemon_server.domain.clock import EPOCH, Clock
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt
 from mnemon_server.domain.errors import (
     EventExistsError,
     IndexingError,
@@ -15,23 +14,24 @@ from mnemon_server.domain.errors import (
     InvalidOperationError,
     MnemonError,
 )
+from mnemon_server.domain.events import Event, EventReceipt
 from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED, RecordKind
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.engines.promises.values import PassageInput, RecordStamps
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.archive.records import RECORD, checked_document, without_given_vector
 from mnemon_server.services.archive.rules import IncomingRule, checked_rule_record, store_rules
 from mnemon_server.services.archive.vectors import embedded_passages, given_passages
 from mnemon_server.services.archive.writes import ImportResult, Incoming, store
+from mnemon_server.services.events.checks import event_violations
+from mnemon_server.services.events.new_events import to_utc
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.health import Capacity
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.tombstones import erased_events
-from mnemon_server.services.timeline.checks import event_violations
-from mnemon_server.services.timeline.new_events import to_utc
 from mnemon_server.wire.events import decode
 
 TOGETHER_MAX = 250
@@ -143,7 +143,7 @@ class Import:
             return given_passages(kind, checked, given, self._dimension)
         return None if kind in EMBEDDED and checked.content.strip() else ()
 
-    def _event(self, event: EpisodicEvent | None) -> EventWrite:
+    def _event(self, event: Event | None) -> EventWrite:
         if event is None:
             raise InvalidArgumentError.of(f"{RECORD}.event", "must be set")
         if not event.event_id:
@@ -197,9 +197,9 @@ class Import:
         erased = await self._erased(writes)
         writes = [write for write, gone in zip(writes, erased, strict=True) if not gone]
         ids = [write.event.event_id for write in writes]
-        known = await self._offload(self._vault.timeline.get, ids)
+        known = await self._offload(self._vault.events.get, ids)
         stored = [None if each is None else decode(each.body) for each in known]
-        receipts = await completion(self._vault.timeline.append(writes))
+        receipts = await completion(self._vault.events.append(writes))
         recorded = iter([self._recorded(*each) for each in zip(writes, stored, receipts, strict=True)])
         return [ImportOutcome.ERASED if gone else next(recorded) for gone in erased]
 
@@ -215,9 +215,7 @@ class Import:
         await completion(self._vault.transact(program))
         return erased
 
-    def _recorded(
-        self, write: EventWrite, stored: EpisodicEvent | None, receipt: EventReceipt | MnemonError
-    ) -> ImportResult:
+    def _recorded(self, write: EventWrite, stored: Event | None, receipt: EventReceipt | MnemonError) -> ImportResult:
         if isinstance(receipt, EventReceipt):
             if not receipt.duplicate:
                 return ImportOutcome.CREATED

@@ -16,7 +16,7 @@ from typing import Self
 from mnemon_server.domain.bridge import BridgeActivity, BridgeStatus, RoutingPolicy, UpdatedPolicy
 from mnemon_server.domain.errors import MnemonError, RevisionMismatchError, StorageFailedError, ThrottledError
 from mnemon_server.domain.validation import refuse, request_id_violations, revision_violations
-from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.bridge.catch_up import BridgeCatchUp
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
@@ -51,7 +51,7 @@ class Bridge:
     def __init__(
         self,
         vault: Vault,
-        timeline: Timeline,
+        events: EventEngine,
         semantic: SemanticStore,
         *,
         offload: Offload,
@@ -72,8 +72,8 @@ class Bridge:
         self._offload = offload
         self._retry_first_s, self._retry_max_s = retry_first_s, retry_max_s
         self._ledger = BridgeLedger(vault, offload)
-        self._steps = BridgeSteps(vault, timeline, semantic, self._ledger, offload)
-        self._catch_up = BridgeCatchUp(vault, timeline, self._ledger, self._steps, offload)
+        self._steps = BridgeSteps(vault, events, semantic, self._ledger, offload)
+        self._catch_up = BridgeCatchUp(vault, events, self._ledger, self._steps, offload)
         self._queue = BridgeQueue(vault.changes)
         self._counting = asyncio.Lock()
         self._depth = 0

@@ -13,10 +13,10 @@ import numpy as np
 from mnemon_server.domain.bridge import LINK_KEY
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.episodic import EventSelection
+from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.promises.timeline import Sequences, Timeline
+from mnemon_server.engines.promises.events import EventEngine, Sequences
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.bridge.feed import items_of_timeline
 from mnemon_server.services.bridge.ledger import BridgeLedger
@@ -38,11 +38,11 @@ class BridgeCatchUp:
     """Closes a gap in steps; after a restart, it continues with the interrupted step."""
 
     def __init__(
-        self, vault: Vault, timeline: Timeline, ledger: BridgeLedger, steps: BridgeSteps, offload: Offload
+        self, vault: Vault, events: EventEngine, ledger: BridgeLedger, steps: BridgeSteps, offload: Offload
     ) -> None:
         self._log = vault.changes
         self._records = vault.collection(SEMANTIC)
-        self._timeline = timeline
+        self._events = events
         self._ledger = ledger
         self._steps = steps
         self._offload = offload
@@ -79,7 +79,7 @@ class BridgeCatchUp:
     def _ends(self) -> tuple[int, int]:
         """The head of the log, and the newest event of the timeline, which the log may not name yet."""
         head = self._log.state().head
-        sequences = self._timeline.sequences(EventSelection())
+        sequences = self._events.sequences(EventSelection())
         return head, int(sequences[-1]) if len(sequences) else 0
 
     async def _compare(self, version: int, catch_up: CatchUp, after: int) -> None:
@@ -106,7 +106,7 @@ class BridgeCatchUp:
         gone: set[str] = set()
         for start in range(0, len(ids), IDS_MAX):
             some = ids[start : start + IDS_MAX]
-            found = zip(some, self._timeline.get(some), strict=True)
+            found = zip(some, self._events.get(some), strict=True)
             gone.update(event_id for event_id, stored in found if stored is None)
         return gone
 
@@ -114,7 +114,7 @@ class BridgeCatchUp:
         """Handles some events of the timeline that the log no longer names."""
         handled = self._ledger.state.timeline_sequence
         if self._missed is None:
-            self._missed = await self._offload(self._timeline.sequences, EventSelection())
+            self._missed = await self._offload(self._events.sequences, EventSelection())
         first, end = np.searchsorted(self._missed, [handled, catch_up.through], side="right").tolist()
         sequences = self._missed[first : min(end, first + READ_MAX)].tolist()
         if not sequences:
@@ -123,8 +123,8 @@ class BridgeCatchUp:
             self._missed = None
             return
         policy = self._ledger.policy
-        stored = await self._offload(self._timeline.read, sequences)
-        segment_count = self._timeline.status().segment_count
+        stored = await self._offload(self._events.read, sequences)
+        segment_count = self._events.status().segment_count
         items = await self._offload(items_of_timeline, stored, policy, segment_count=segment_count)
         if await self._steps.save(version, items, policy):
             # Events that are gone by now are skipped.

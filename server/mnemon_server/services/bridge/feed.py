@@ -7,8 +7,8 @@ from typing import Any
 from mnemon_server.domain.bridge import RoutingPolicy
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.domain.episodic import EpisodicEvent, StoredEvent
-from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.domain.events import Event, StoredEvent
+from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.services.bridge.routing import Skip, skip_reason
 from mnemon_server.services.bridge.saving import Item
 from mnemon_server.services.bridge.state import Suspension
@@ -37,7 +37,7 @@ def runs_of(changes: Sequence[Change]) -> Iterator[list[Change]]:
 
 
 def items_of_log(
-    timeline: Timeline, changes: Sequence[Change], policy: RoutingPolicy, *, taken_through: int
+    events: EventEngine, changes: Sequence[Change], policy: RoutingPolicy, *, taken_through: int
 ) -> list[Item]:
     """The items for saved events; those up to `taken_through` were handled before. Reads the timeline."""
     said = [details_of(change) for change in changes]
@@ -45,7 +45,7 @@ def items_of_log(
     wanted = [change.record_id for change, skip in zip(changes, skips, strict=True) if skip is None]
     # The last one is always looked up: its sequence says how far the timeline was handled.
     ids = list(dict.fromkeys([*wanted, changes[-1].record_id]))
-    stored = {one.position.event_id: one for one in timeline.get(ids) if one is not None}
+    stored = {one.position.event_id: one for one in events.get(ids) if one is not None}
     decoded = {event_id: decode(one.body) for event_id, one in stored.items()}
     items = []
     for change, one, skip in zip(changes, said, skips, strict=True):
@@ -98,7 +98,7 @@ def _skip_reason(policy: RoutingPolicy, said: dict[str, Any]) -> Skip | None:
     return skip_reason(policy, said["event_type"], said["importance"])
 
 
-def _item_of(event: EpisodicEvent, progress: dict[str, Any]) -> Item:
+def _item_of(event: Event, progress: dict[str, Any]) -> Item:
     if not event.content.strip():
         return Item(progress, skip=Skip.NO_CONTENT)
     return Item(progress, event=event)

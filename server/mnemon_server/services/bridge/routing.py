@@ -14,8 +14,8 @@ from mnemon_server.domain.bridge import (
     RoutingMode,
     RoutingPolicy,
 )
-from mnemon_server.domain.episodic import EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, EpisodicEvent
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.events import EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, Event
 from mnemon_server.domain.semantic import ConflictPolicy, SemanticMemory
 from mnemon_server.domain.validation import share_violations, text_violations
 
@@ -64,7 +64,7 @@ def skip_reason(policy: RoutingPolicy, event_type: str, importance: float | None
     return None if is_of_type else Skip.EVENT_TYPE
 
 
-def statement_of(event: EpisodicEvent, policy: RoutingPolicy) -> SemanticMemory:
+def statement_of(event: Event, policy: RoutingPolicy) -> SemanticMemory:
     """The statement for an event that has content."""
     return SemanticMemory(
         memory_id="",

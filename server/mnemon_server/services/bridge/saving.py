@@ -8,8 +8,8 @@ from typing import Any
 from mnemon_server.domain.bridge import RoutingPolicy
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, Decision
-from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, ThrottledError
+from mnemon_server.domain.events import Event
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SaveSemantic, SemanticMemory
 from mnemon_server.engines.promises.vault import VaultTransaction
@@ -30,7 +30,7 @@ class Item:
 
     progress: Mapping[str, Any]
     """The fields of the state after it was handled."""
-    event: EpisodicEvent | None = None
+    event: Event | None = None
     skip: Skip | None = None
     """If there is neither event nor reason, it was handled before, and is not counted again."""
 
@@ -109,7 +109,7 @@ async def can_save(semantic: SemanticStore) -> bool:
         return isinstance(program, SaveProgram)
 
 
-def _request(event: EpisodicEvent, policy: RoutingPolicy) -> SaveSemantic:
+def _request(event: Event, policy: RoutingPolicy) -> SaveSemantic:
     return SaveSemantic(memory=statement_of(event, policy), conflict_policy=policy.conflict_policy)
 
 
@@ -157,7 +157,7 @@ def _superseded_equal(decision: Decision | None, memory_id: str) -> str:
     return decision.candidate_id if lost_again else ""
 
 
-def _link(tx: VaultTransaction, memory_id: str, event: EpisodicEvent, tally: Tally) -> None:
+def _link(tx: VaultTransaction, memory_id: str, event: Event, tally: Tally) -> None:
     """Links a known statement to the event, unless a caller saved it directly: that one stands on its own."""
     [known] = tx.collection(SEMANTIC).get_documents([memory_id])
     if known is None or not is_bridged(known.metadata):

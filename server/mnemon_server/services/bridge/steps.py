@@ -16,7 +16,7 @@ from mnemon_server.domain.errors import (
     TooManyRequestsError,
 )
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.bridge.feed import FOLLOWED, items_of_log, runs_of, suspension_of
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
@@ -44,11 +44,11 @@ class BridgeSteps:
     """Moves the state of a ledger along the log. One task at a time may call it."""
 
     def __init__(
-        self, vault: Vault, timeline: Timeline, semantic: SemanticStore, ledger: BridgeLedger, offload: Offload
+        self, vault: Vault, events: EventEngine, semantic: SemanticStore, ledger: BridgeLedger, offload: Offload
     ) -> None:
         self._vault = vault
         self._log = vault.changes
-        self._timeline = timeline
+        self._events = events
         self._semantic = semantic
         self._records = vault.collection(SEMANTIC)
         self._ledger = ledger
@@ -116,7 +116,7 @@ class BridgeSteps:
         change, state = run[0], self._ledger.state
         if change.type is ChangeType.EPISODIC_SAVED:
             policy = self._ledger.policy
-            items = await self._offload(items_of_log, self._timeline, run, policy, taken_through=state.taken_through)
+            items = await self._offload(items_of_log, self._events, run, policy, taken_through=state.taken_through)
             items[-1] = replace(items[-1], progress={**items[-1].progress, "position": end})
             return await self.save(version, items, policy)
         if change.sequence <= state.ahead:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from mnemon_server.domain.documents import DocumentFilter
-from mnemon_server.domain.episodic import EventSelection
 from mnemon_server.domain.erasure import EraseFilter, ErasureRequest
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.facts import FactFilter
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.memories import MemoryFilter
@@ -13,10 +13,10 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticFilter
 from mnemon_server.domain.validation import SCOPE_BYTES_MAX, request_id_violations, text_violations
 from mnemon_server.services.documents import filters as documents
+from mnemon_server.services.events.checks import selection_violations
 from mnemon_server.services.facts import checks as facts
 from mnemon_server.services.memories import filters as memories
 from mnemon_server.services.semantic import filters as semantic
-from mnemon_server.services.timeline.checks import selection_violations
 
 _REFUSED = {
     RecordKind.RULE: "must not be RULE: rules belong to no one; delete them with DeleteRule",

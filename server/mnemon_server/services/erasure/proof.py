@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.encoding import encode_metadata, scope_values
-from mnemon_server.domain.episodic import EventSelection
+from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF
 from mnemon_server.engines.promises.marks import Marks
@@ -72,9 +72,9 @@ def _stored(vault: Vault) -> Iterator[bytes]:
             text = "\n".join(texts)
             yield (text + text.casefold()).encode("utf-8", "surrogatepass")
             yield b"".join(form for each in vectors for form in vault.forms_of(np.array(each, np.float32)))
-    sequences = vault.timeline.sequences(EventSelection()).tolist()
+    sequences = vault.events.sequences(EventSelection()).tolist()
     while sequences:
-        stored = vault.timeline.read(sequences[:PAGE], bytes_max=4 << 20)
+        stored = vault.events.read(sequences[:PAGE], bytes_max=4 << 20)
         yield b"\n".join(one.body for one in stored)
         last = stored[-1].sequence if stored else sequences[:PAGE][-1]
         sequences = [sequence for sequence in sequences if sequence > last]

@@ -8,19 +8,19 @@ from itertools import groupby
 from mnemon_server.domain.bridge import PruneAction, RoutingPolicy
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.events import Event
 from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, RecordKind
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.bridge.reconciliation import linked_to, reconcile, remove_and_restore
 from mnemon_server.services.erasure.selection import ERASED_KINDS, PAGE, Selection
 from mnemon_server.services.erasure.survey import events_of, falling
+from mnemon_server.services.events.pruning import EventPruning
 from mnemon_server.services.facts.writes import remove as remove_fact
 from mnemon_server.services.semantic.filters import among
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.tombstones import Names
-from mnemon_server.services.timeline.pruning import EpisodicPruning
 
 ROUNDS_MAX = 20
 """Passes over what is still being written while it is erased."""
@@ -31,9 +31,7 @@ _DELETE = RoutingPolicy(on_prune=PruneAction.DELETE)
 class Removal:
     """Removes what a selection finds, until it finds nothing more."""
 
-    def __init__(
-        self, vault: Vault, names: Names, time: datetime, *, pruning: EpisodicPruning, offload: Offload
-    ) -> None:
+    def __init__(self, vault: Vault, names: Names, time: datetime, *, pruning: EventPruning, offload: Offload) -> None:
         """`time` is that of the tombstones; `offload` runs the reads."""
         self._vault = vault
         self._names = names
@@ -110,12 +108,12 @@ def _next(pages: Iterator[list[Document]]) -> list[Document]:
     return next((page for page in pages if page), [])
 
 
-def _read(vault: Vault, sequences: list[int]) -> list[EpisodicEvent]:
+def _read(vault: Vault, sequences: list[int]) -> list[Event]:
     return [*events_of(vault, sequences)]
 
 
-def _by_scope(events: Sequence[EpisodicEvent]) -> Iterator[tuple[Scope, list[EpisodicEvent]]]:
-    def key(event: EpisodicEvent) -> tuple[str, ...]:
+def _by_scope(events: Sequence[Event]) -> Iterator[tuple[Scope, list[Event]]]:
+    def key(event: Event) -> tuple[str, ...]:
         scope = event.scope
         return scope.user, scope.persona, scope.household, scope.agent, scope.project
 

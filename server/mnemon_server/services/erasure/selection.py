@@ -11,9 +11,9 @@ import numpy as np
 from mnemon_server.domain.clock import EPOCH, Clock
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.documents import Document, DocumentFilter
-from mnemon_server.domain.episodic import EventSelection
 from mnemon_server.domain.erasure import EraseFilter, EraseTarget
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.facts import KEY_PREFIXES, FactFilter
 from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Operator, RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF, WITHOUT_SCOPE, RecordKind
@@ -21,17 +21,17 @@ from mnemon_server.domain.memories import MemoryFilter
 from mnemon_server.domain.namespaces import decode_namespace, encode_label, starts_with
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticFilter
-from mnemon_server.engines.promises.timeline import Sequences
+from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.documents.filters import strict_filter
+from mnemon_server.services.events.selections import has_metadata_key
+from mnemon_server.services.events.selections import selection as event_selection
 from mnemon_server.services.facts.filters import matching
 from mnemon_server.services.memories.filters import record_filter as memory_filter
 from mnemon_server.services.semantic.filters import record_filter as semantic_filter
 from mnemon_server.services.shared.filter_expressions import unknown_keys
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.tombstones import Names, is_erased
-from mnemon_server.services.timeline.selections import has_metadata_key
-from mnemon_server.services.timeline.selections import selection as event_selection
 from mnemon_server.wire.events import decode
 
 ERASED_KINDS = tuple(kind for kind in RecordKind if kind not in (RecordKind.RULE, RecordKind.EVENT))
@@ -72,18 +72,18 @@ class TargetSelection:
         """See Selection."""
         target = self._target
         if target.user:
-            return self._vault.timeline.sequences(EventSelection(scope=Scope(user=target.user)))
+            return self._vault.events.sequences(EventSelection(scope=Scope(user=target.user)))
         if target.where is None or target.where.kind is not RecordKind.EVENT:
             return _NOTHING
         where = EventSelection(scope=target.where.scope, expression=target.where.expression)
-        return self._vault.timeline.sequences(event_selection(where))
+        return self._vault.events.sequences(event_selection(where))
 
     def unmet(self) -> list[FieldViolation]:
         """The metadata keys of the filter that no record has; see `unknown_keys`."""
         where = self._target.where
         if where is None:
             return []
-        has_key: Callable[[str], bool] = partial(has_metadata_key, self._vault.timeline)
+        has_key: Callable[[str], bool] = partial(has_metadata_key, self._vault.events)
         if where.kind is not RecordKind.EVENT:
             has_key = self._vault.collection(COLLECTION_OF[where.kind]).has_metadata_key
         prefixes = KEY_PREFIXES if where.kind is RecordKind.FACT else (METADATA_PREFIX,)
@@ -141,10 +141,10 @@ class TombstoneSelection:
 
     def events(self) -> Sequences:
         """See Selection."""
-        sequences = self._vault.timeline.sequences(EventSelection()).tolist()
+        sequences = self._vault.events.sequences(EventSelection()).tolist()
         found: list[int] = []
         while sequences:
-            stored = self._vault.timeline.read(sequences[:PAGE], bytes_max=1 << 20)
+            stored = self._vault.events.read(sequences[:PAGE], bytes_max=1 << 20)
             for one in stored:
                 event = decode(one.body)
                 recorded = event.record_time if event.record_time != EPOCH else None

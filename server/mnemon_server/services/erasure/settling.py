@@ -42,7 +42,7 @@ class Settling:
 
     async def rewrite(self, report: Report) -> list[str]:
         """Rewrites segments, vector indexes and snapshots; returns what it could not reach."""
-        await asyncio.to_thread(self._vault.timeline.compact, lambda progress: None)
+        await asyncio.to_thread(self._vault.events.compact, lambda progress: None)
         unreached = [place for applier in self._appliers if (place := await self._rebuild(applier, report))]
         for kind in EMBEDDED:
             for _ in range(SNAPSHOTS):
@@ -79,7 +79,7 @@ class Settling:
         return left
 
     def _pending(self) -> int:
-        status = self._vault.timeline.status()
+        status = self._vault.events.status()
         return self._vault.collection(MEMORIES).removals_pending() + status.removal_pending_count
 
     async def _rebuild(self, applier: IndexApplier, report: Report) -> str:

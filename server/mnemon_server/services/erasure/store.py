@@ -42,12 +42,12 @@ from mnemon_server.services.erasure.selection import Selection, TargetSelection,
 from mnemon_server.services.erasure.settling import Settling
 from mnemon_server.services.erasure.survey import Survey, Surveyor
 from mnemon_server.services.erasure.traces import Traces, marked_answers
+from mnemon_server.services.events.pruning import EventPruning
 from mnemon_server.services.semantic.terms import forget_terms
 from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.tombstones import Names, names_of
 from mnemon_server.services.shared.writes import replay, request_key
-from mnemon_server.services.timeline.pruning import EpisodicPruning
 
 READER_THREADS = 2
 PROGRESS_S = 0.2
@@ -79,7 +79,7 @@ class Eraser:
         self,
         vault: Vault,
         *,
-        pruning: EpisodicPruning,
+        pruning: EventPruning,
         settling: Settling,
         embedder: EmbeddingBatcher,
         sign: Sign,
@@ -235,7 +235,7 @@ class Eraser:
     async def _replay(self, after_us: int) -> None:
         """Erases again what the tombstones name that are newer than the records of a restored vault."""
         log.info("what was erased after the restored backup is erased again")
-        await self._offload(self._vault.timeline.wait_until_warm, RETRY_MAX_S)
+        await self._offload(self._vault.events.wait_until_warm, RETRY_MAX_S)
         selection = await self._offload(TombstoneSelection, self._vault, await self._secret())
         subject = {"kind": "tombstones", AFTER_US: str(after_us)}
         await self._start(run := _Run(None), self._begin(EraseTarget(), selection, run, subject=subject))
@@ -243,7 +243,7 @@ class Eraser:
     async def _resume(self, job: Job, run: _Run) -> ErasureReceipt:
         async with self._turn:
             names = await self._secret()
-            await self._offload(self._vault.timeline.wait_until_warm, RETRY_MAX_S)
+            await self._offload(self._vault.events.wait_until_warm, RETRY_MAX_S)
             selection = await self._offload(TombstoneSelection, self._vault, names)
             return await self._complete(job, names, selection, run)
 
@@ -365,7 +365,7 @@ class Eraser:
                     run.report(ErasePhase.FINDING, count)
             return surveyor.found
 
-        await self._offload(self._vault.timeline.wait_until_warm, RETRY_S)
+        await self._offload(self._vault.events.wait_until_warm, RETRY_S)
         return await self._offload(read)
 
     async def _secret(self) -> Names:

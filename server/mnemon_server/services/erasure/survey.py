@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.events import Event
 from mnemon_server.domain.filters import AnyOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import MetadataValue
@@ -159,10 +159,10 @@ def merged_from(statement: Document) -> tuple[str, ...]:
     return parts if isinstance(parts, tuple) else ()
 
 
-def events_of(vault: Vault, sequences: list[int]) -> Iterator[EpisodicEvent]:
+def events_of(vault: Vault, sequences: list[int]) -> Iterator[Event]:
     """The events with these sequences."""
     while sequences:
-        stored = vault.timeline.read(sequences[:PAGE], bytes_max=1 << 20)
+        stored = vault.events.read(sequences[:PAGE], bytes_max=1 << 20)
         yield from (decode(one.body) for one in stored)
         last = stored[-1].sequence if stored else sequences[:PAGE][-1]
         sequences = [sequence for sequence in sequences if sequence > last]

@@ -5,7 +5,7 @@ from typing import Any
 
 from mnemon_server.domain.changes import Change, ChangeType
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.domain.episodic import EpisodicEvent, StoredEvent, content_digest
+from mnemon_server.domain.events import Event, StoredEvent, content_digest
 from mnemon_server.wire.events import decode
 
 
@@ -15,7 +15,7 @@ def details_of(change: Change) -> dict[str, Any]:
     return details
 
 
-def is_told_of(change: Change, said: dict[str, Any], stored: EpisodicEvent) -> bool:
+def is_told_of(change: Change, said: dict[str, Any], stored: Event) -> bool:
     """Whether the log's change for a saved event, with these details, is about the event that has its id now."""
     return (
         change.scope == stored.scope

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
 from mnemon_server.domain.changes import Change, ChangeType
-from mnemon_server.domain.episodic import StoredEvent
 from mnemon_server.domain.errors import MnemonError
+from mnemon_server.domain.events import StoredEvent
 from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import Record
 from mnemon_server.domain.kinds import KINDS, SHOWN, RecordKind

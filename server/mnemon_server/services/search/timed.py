@@ -7,8 +7,8 @@ from time import perf_counter
 from typing import ParamSpec, TypeVar
 
 from mnemon_server.domain.documents import SearchAnswer
-from mnemon_server.domain.episodic import WindowPage
 from mnemon_server.domain.errors import MnemonError, SearchError
+from mnemon_server.domain.events import WindowPage
 from mnemon_server.domain.facts import FactSearchAnswer
 from mnemon_server.domain.memories import MemorySearchAnswer
 from mnemon_server.domain.semantic import SimilarAnswer

@@ -14,8 +14,8 @@ from functools import lru_cache
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import DECISIONS
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.erasure import SECRET
+from mnemon_server.domain.events import Event
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace, decode_namespace, encode_namespace
 from mnemon_server.engines.promises.vault import VaultTransaction
@@ -69,7 +69,7 @@ class Names:
             keys += [self.record(RecordKind.SEMANTIC, each) for each in ids if isinstance(each, str) and each]
         return keys
 
-    def of_event(self, event: EpisodicEvent) -> list[bytes]:
+    def of_event(self, event: Event) -> list[bytes]:
         """The tombstones that would tell that an event was erased."""
         user = [self.user(event.scope.user)] if event.scope.user else []
         return [self.record(RecordKind.EVENT, event.event_id), *user]
@@ -97,7 +97,7 @@ def erased_among(tx: VaultTransaction, named: Sequence[Named]) -> list[bool]:
     return [is_erased(one, times) for one in named]
 
 
-def erased_events(tx: VaultTransaction, events: Sequence[EpisodicEvent]) -> list[bool]:
+def erased_events(tx: VaultTransaction, events: Sequence[Event]) -> list[bool]:
     """Which of these events were erased after they had been recorded."""
     names = known_names(tx)
     if names is None:

@@ -20,12 +20,12 @@ from mnemon_server.domain.archive import (
     VectorModel,
 )
 from mnemon_server.domain.documents import Document, Passage
-from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.events import Event
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.transport.convert.archive import KINDS, VECTOR_TYPE
-from mnemon_server.transport.convert.episodic_requests import read_event
+from mnemon_server.transport.convert.event_requests import read_event
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.wire.values import scope_of
@@ -112,7 +112,7 @@ def _passage(reader: Reader, number: int, message: pb.ArchivedPassage) -> Passag
     return Passage(number, message.start, message.end, tuple(np.frombuffer(message.vector, VECTOR_TYPE).tolist()))
 
 
-def _event(reader: Reader, message: episodic_pb2.EpisodicEvent) -> EpisodicEvent:
+def _event(reader: Reader, message: episodic_pb2.EpisodicEvent) -> Event:
     """An event, with the time when it was recorded."""
     field = f"{_RECORD}.event"
     event = read_event(reader, field, message)

@@ -59,7 +59,7 @@ def _fill_prune_reason(target: pb.Change, details: str) -> None:
     target.prune_reason = _SEMANTIC_REASONS[json.loads(details)["prune_reason"]]
 
 
-def _fill_episodic_saved(target: pb.Change, details: str) -> None:
+def _fill_event_saved(target: pb.Change, details: str) -> None:
     said = json.loads(details)
     saved = target.episodic_saved
     saved.event_type = said["event_type"]
@@ -74,7 +74,7 @@ def _fill_episodic_saved(target: pb.Change, details: str) -> None:
         saved.content = said["content"]
 
 
-def _fill_episodic_pruned(target: pb.Change, details: str) -> None:
+def _fill_event_pruned(target: pb.Change, details: str) -> None:
     said = json.loads(details)
     target.episodic_pruned.segment_id = said["segment_id"]
     target.episodic_pruned.reason = _EVENT_REASONS[said["reason"]]
@@ -109,8 +109,8 @@ _FILLERS: Mapping[ChangeType, Callable[[pb.Change, str], None]] = {
     ChangeType.RULE_REGISTERED: _fill_rule,
     ChangeType.RULE_UPDATED: _fill_rule,
     ChangeType.RULE_DELETED: _fill_rule,
-    ChangeType.EPISODIC_SAVED: _fill_episodic_saved,
-    ChangeType.EPISODIC_PRUNED: _fill_episodic_pruned,
+    ChangeType.EPISODIC_SAVED: _fill_event_saved,
+    ChangeType.EPISODIC_PRUNED: _fill_event_pruned,
     ChangeType.EPISODIC_WARNING: _fill_warning,
     ChangeType.EPISODIC_HEALTHY: _fill_warning,
     ChangeType.BRIDGE_SUSPENDED: _fill_warning,

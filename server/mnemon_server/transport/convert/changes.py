@@ -8,7 +8,7 @@ from mnemon.v1 import changes_pb2 as pb
 
 from mnemon_server.domain.changes import Change, ChangeType
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.domain.episodic import StoredEvent
+from mnemon_server.domain.events import StoredEvent
 from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import Batch, ChangePage, Progress, Record, Started
 from mnemon_server.domain.memories import Memory

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from mnemon.v1 import episodic_pb2 as pb
 
-from mnemon_server.domain.episodic import EVENTS_PER_MESSAGE_MAX, EventReceipt, RecordEvent
 from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.events import EVENTS_PER_MESSAGE_MAX, EventReceipt, RecordEvent
 from mnemon_server.services.shared.pause import Pause
-from mnemon_server.transport.convert.episodic_requests import read_record
+from mnemon_server.transport.convert.event_requests import read_record
 from mnemon_server.transport.servicers.bulk import read_item, write_taken
 from mnemon_server.transport.status import Failure
 
 if TYPE_CHECKING:
-    from mnemon_server.services.timeline.store import EpisodicStore
+    from mnemon_server.services.events.store import EventStore
     from mnemon_server.services.vaults import VaultLease
 
 PART = 1_000
@@ -37,7 +37,7 @@ class EventRuns:
 
         Raises:
             InvalidArgumentError: the run is empty or too long.
-            As EpisodicStore.record.
+            As EventStore.record.
         """
         if not 1 <= len(request.requests) <= EVENTS_PER_MESSAGE_MAX:
             raise InvalidArgumentError.of("requests", f"must be 1 to {EVENTS_PER_MESSAGE_MAX:,}; send several messages")
@@ -50,7 +50,7 @@ class EventRuns:
 
 
 async def _begin(
-    store: "EpisodicStore", taken: Sequence[RecordEvent | Failure]
+    store: "EventStore", taken: Sequence[RecordEvent | Failure]
 ) -> "asyncio.Task[list[EventReceipt | Failure]]":
     """Starts to store a part, once a slot that all streams share is free."""
     slots = store.bulk_slots

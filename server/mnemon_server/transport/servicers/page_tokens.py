@@ -4,8 +4,8 @@ import json
 from hashlib import blake2b
 from typing import Any
 
-from mnemon_server.domain.episodic import EventPosition
 from mnemon_server.domain.errors import InvalidPageTokenError
+from mnemon_server.domain.events import EventPosition
 from mnemon_server.services.shared.token_seal import TokenSeal
 
 Place = int | EventPosition | tuple[str, ...]

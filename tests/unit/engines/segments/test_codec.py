@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mnemon.v1 import episodic_pb2
 from mnemon_server.domain.clock import EPOCH
-from mnemon_server.domain.episodic import FILTER_FIELDS, EpisodicEvent
+from mnemon_server.domain.events import FILTER_FIELDS, Event
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN, MetadataValue, Scope
-from mnemon_server.engines.timeline.index.event_fields import field_reader
+from mnemon_server.engines.events.index.event_fields import field_reader
 from mnemon_server.wire.events import decode, encode
 
 TIME = datetime(2026, 1, 31, 23, 59, 59, 123_456, tzinfo=UTC)
-EVENT = EpisodicEvent(
+EVENT = Event(
     event_id="an id",
     event_type="conversation",
     event_time=TIME,
@@ -49,7 +49,7 @@ metadata_values: st.SearchStrategy[MetadataValue] = st.one_of(
     times,
 )
 events = st.builds(
-    EpisodicEvent,
+    Event,
     event_id=texts,
     event_type=texts,
     event_time=times,
@@ -63,7 +63,7 @@ events = st.builds(
 )
 
 
-def kinds(event: EpisodicEvent) -> dict[str, type]:
+def kinds(event: Event) -> dict[str, type]:
     """The types that `==` does not distinguish: 5, 5.0 and True."""
     return {key: type(value) for key, value in event.metadata.items()}
 
@@ -77,7 +77,7 @@ def test_an_event_comes_back_unchanged() -> None:
 
 @settings(max_examples=200, derandomize=True, deadline=None)
 @given(event=events)
-def test_any_event_comes_back_unchanged(event: EpisodicEvent) -> None:
+def test_any_event_comes_back_unchanged(event: Event) -> None:
     found = decode(encode(event))
     assert found == event
     assert kinds(found) == kinds(event)

@@ -6,12 +6,12 @@ import struct
 import numpy as np
 import pytest
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.timeline.index.columns import IndexFrameError, decode_index, encode_index
-from mnemon_server.engines.timeline.index.index import TimelineIndex
-from mnemon_server.engines.timeline.index.interning import Interners
-from mnemon_server.engines.timeline.index.rows import EventKey, EventRow
-from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
-from mnemon_server.engines.timeline.index.selection import Selection
+from mnemon_server.engines.events.index.columns import IndexFrameError, decode_index, encode_index
+from mnemon_server.engines.events.index.index import TimelineIndex
+from mnemon_server.engines.events.index.interning import Interners
+from mnemon_server.engines.events.index.rows import EventKey, EventRow
+from mnemon_server.engines.events.index.sealed_block import SealedBlock
+from mnemon_server.engines.events.index.selection import Selection
 
 SEGMENT = 1000
 

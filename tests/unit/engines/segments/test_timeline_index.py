@@ -5,14 +5,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from mnemon_server.domain.episodic import content_digest
+from mnemon_server.domain.events import content_digest
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.timeline.index import hash_index
-from mnemon_server.engines.timeline.index.hashes import id_hash, key_hash
-from mnemon_server.engines.timeline.index.index import TimelineIndex
-from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventKey, EventRow
-from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
-from mnemon_server.engines.timeline.index.selection import Selection
+from mnemon_server.engines.events.index import hash_index
+from mnemon_server.engines.events.index.hashes import id_hash, key_hash
+from mnemon_server.engines.events.index.index import TimelineIndex
+from mnemon_server.engines.events.index.rows import NO_OFFSET, EventKey, EventRow
+from mnemon_server.engines.events.index.sealed_block import SealedBlock
+from mnemon_server.engines.events.index.selection import Selection
 
 from tests.support.timeline_index import DAY_US, TimelineTrial
 

@@ -142,7 +142,7 @@ class RecordsVerifier:
         elif table == "event":
             yield from self._changes()
         elif table == "timeline_event":
-            yield from self._timeline()
+            yield from self._events()
         else:
             yield from self._rows(table)
 
@@ -341,7 +341,7 @@ class RecordsVerifier:
         if change is not None and change.details:
             json.loads(change.details)
 
-    def _timeline(self) -> Iterator[Step]:
+    def _events(self) -> Iterator[Step]:
         for sequences in self._chunks("timeline_event", "sequence"):
             yield Step(len(sequences), tuple(self._each("timeline_event", sequences, self._check_timeline_event)))
 

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from mnemon_server.domain.access.bounds import ENTRIES_MAX as BOUNDS_MAX
 from mnemon_server.domain.archive import RECORDS_MAX
 from mnemon_server.domain.changes import RECORD_IDS_MAX
-from mnemon_server.domain.episodic import EVENT_TYPES_MAX, EVENTS_PER_MESSAGE_MAX, IDS_MAX
+from mnemon_server.domain.events import EVENT_TYPES_MAX, EVENTS_PER_MESSAGE_MAX, IDS_MAX
 from mnemon_server.domain.feed import TYPES_MAX
 from mnemon_server.domain.filters import PARTS_MAX
 from mnemon_server.domain.namespaces import LABELS_MAX

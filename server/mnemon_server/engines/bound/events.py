@@ -1,0 +1,178 @@
+"""A timeline of which a caller sees only the events of some users."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.domain.events import (
+    CompactionProgress,
+    EventPosition,
+    EventReceipt,
+    EventSelection,
+    EventsStatus,
+    PruneReason,
+    RangeSummary,
+    StoredEvent,
+)
+from mnemon_server.domain.records import RequestKey, Scope, SearchMode
+from mnemon_server.engines.bound.records import refused
+from mnemon_server.engines.bound.writing import write_own
+from mnemon_server.engines.promises.events import (
+    EventEngine,
+    EventsWarning,
+    EventWrite,
+    Expired,
+    Sequences,
+    TextScores,
+    WindowSlice,
+)
+from mnemon_server.engines.promises.values import Fits, Vector
+
+
+class BoundEvents:
+    """See Timeline. A call reads the events of one user: the caller's, or the one that its scope names.
+
+    Whatever concerns all events raises PermissionDeniedError.
+    """
+
+    def __init__(self, events: EventEngine, bounds: Bounds, owner: str) -> None:
+        """`owner` marks the caller's request ids, see RequestKey."""
+        self._events = events
+        self._bounds = bounds
+        self._owner = owner
+
+    @property
+    def is_warm(self) -> bool:
+        """See Timeline."""
+        return self._events.is_warm
+
+    def wait_until_warm(self, timeout_s: float) -> bool:
+        """See Timeline."""
+        return self._events.wait_until_warm(timeout_s)
+
+    def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
+        """See Timeline."""
+        return write_own(writes, self._owned, self._events.append)
+
+    def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
+        """See Timeline."""
+        own = self._restricted(where)
+        return self._counted(own, self._events.window(own, after=after, limit=limit))
+
+    def window_at_once(
+        self, where: EventSelection, *, after: EventPosition | None = None, limit: int
+    ) -> WindowSlice | None:
+        """See Timeline."""
+        own = self._restricted(where)
+        found = self._events.window_at_once(own, after=after, limit=limit)
+        return None if found is None else self._counted(own, found)
+
+    def count(self, where: EventSelection) -> int:
+        """See Timeline."""
+        return self._events.count(self._restricted(where))
+
+    def get(self, event_ids: Sequence[str], *, fits: Fits | None = None) -> list[StoredEvent | None]:
+        """See Timeline."""
+        return [
+            event if event and self._sees(event) and (fits is None or fits(event_id, len(event.body))) else None
+            for event_id in event_ids
+            for event in self._events.get([event_id])
+        ]
+
+    def summarize(self, where: EventSelection) -> RangeSummary:
+        """See Timeline."""
+        return self._events.summarize(self._restricted(where))
+
+    def sequences(self, where: EventSelection) -> Sequences:
+        """See Timeline."""
+        return self._events.sequences(self._restricted(where))
+
+    def read(self, sequences: Sequence[int], *, bytes_max: int | None = None) -> list[StoredEvent]:
+        """See Timeline."""
+        return [event for event in self._events.read(sequences, bytes_max=bytes_max) if self._sees(event)]
+
+    def search_text(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
+        """See Timeline."""
+        return self._events.search_text(query, vector, among, mode)
+
+    @property
+    def has_embeddings(self) -> bool:
+        """See Timeline."""
+        return self._events.has_embeddings
+
+    def failure(self) -> str | None:
+        """See Timeline."""
+        return self._events.failure()
+
+    def close(self) -> None:
+        """Does nothing: the timeline belongs to others."""
+
+    def _owned(self, write: EventWrite) -> EventWrite:
+        request = replace(write.request, owner=self._owner) if write.request else None
+        event = replace(write.event, scope=self._bounds.owned(write.event.scope))
+        return EventWrite(event, write.id_is_new, request, write.is_imported)
+
+    def _restricted(self, where: EventSelection) -> EventSelection:
+        return replace(where, scope=self._bounds.owned(where.scope))
+
+    def _counted(self, own: EventSelection, found: WindowSlice) -> WindowSlice:
+        """The slice, counted among the events of its user alone."""
+        return replace(found, total=max(self._events.count(EventSelection(scope=_user(own))), found.in_context))
+
+    def _sees(self, event: StoredEvent) -> bool:
+        """Whether one of the users has the event. The index tells; its body does not have to be parsed."""
+        if self._bounds.users is None:
+            return True
+        time = from_microseconds(event.position.time_us)
+        mine = (
+            self._events.sequences(EventSelection(scope=Scope(user=user), start=time, end=time))
+            for user in self._bounds.users
+        )
+        return any(bool(np.isin(event.sequence, sequences)) for sequences in mine)
+
+    # What concerns all events
+
+    def expired(self, before: datetime, *, limit: int) -> Expired:
+        """See Timeline."""
+        raise refused()
+
+    def prune(
+        self,
+        events: Sequence[StoredEvent],
+        reason: PruneReason,
+        *,
+        answer: Callable[[], str] | None = None,
+        request: RequestKey | None = None,
+    ) -> Future[int]:
+        """See Timeline."""
+        raise refused()
+
+    def kept_answer(self, request: RequestKey) -> str | None:
+        """See Timeline."""
+        raise refused()
+
+    def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
+        """See Timeline."""
+        raise refused()
+
+    def scrub(self) -> None:
+        """See Timeline."""
+        raise refused()
+
+    def warn(self, warning: EventsWarning | None) -> Future[None]:
+        """See Timeline."""
+        raise refused()
+
+    def status(self) -> EventsStatus:
+        """See Timeline."""
+        raise refused()
+
+
+def _user(where: EventSelection) -> Scope:
+    return Scope(user=where.scope.user)

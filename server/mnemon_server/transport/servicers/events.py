@@ -1,0 +1,119 @@
+"""EpisodicMemoryService over gRPC. Every method has the same steps: read, call, write."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mnemon.v1 import common_pb2, episodic_pb2_grpc
+from mnemon.v1 import episodic_pb2 as pb
+
+from mnemon_server.domain.errors import EventNotFoundError, MnemonError
+from mnemon_server.domain.events import EventReceipt, RecordEvent, StoredEvent
+from mnemon_server.transport.convert import event_requests as requests
+from mnemon_server.transport.convert import events as convert
+from mnemon_server.transport.incidents import report
+from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.interceptors.codec import Encoded
+from mnemon_server.transport.servicers.bulk import ReadAhead
+from mnemon_server.transport.servicers.event_runs import EventRuns
+from mnemon_server.transport.servicers.page_tokens import PageTokens
+from mnemon_server.transport.tenancy import TenantServicer
+
+if TYPE_CHECKING:
+    from mnemon_server.services.events.store import EventStore
+
+
+class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServicer):
+    """Answers UNAVAILABLE until vaults are attached; only GetTimelineStatus never fails."""
+
+    async def RecordEvent(  # noqa: N802 - the promises of the methods are in the proto
+        self, request: pb.RecordEventRequest, context: Context
+    ) -> pb.RecordEventResponse:
+        record = requests.read_record(request)
+        async with self.vault(context) as vault:
+            receipt = await _record(vault.episodic, record)
+            known = await _known(vault.episodic, receipt) if receipt.duplicate else None
+        return convert.recorded_to_pb(receipt, known)
+
+    async def BulkRecordEvents(  # noqa: N802
+        self, request_iterator: AsyncIterator[pb.BulkRecordEventsRequest], context: Context
+    ) -> AsyncIterator[pb.BulkRecordEventsResponse]:
+        # EventRuns keeps the order.
+        runs = ReadAhead(EventRuns(lambda: self.vault(context)).record, keys=lambda _: ())
+        async for outcomes in runs.run(request_iterator):
+            yield await convert.results_to_pb(outcomes)
+
+    async def QueryWindow(self, request: pb.QueryWindowRequest, context: Context) -> Encoded:  # noqa: N802
+        query, view = requests.read_window(request)
+        async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request, "limit")
+            query = replace(query, after=pages.event_position())
+            page = await vault.episodic.window(query, room=self.room(context))
+        return convert.window_to_bytes(page, pages.next(page.next_position), view)
+
+    async def ListRecentEvents(  # noqa: N802
+        self, request: pb.ListRecentEventsRequest, context: Context
+    ) -> Encoded:
+        where, limit = requests.read_recent(request)
+        async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
+            page = await vault.episodic.recent(where, pages.event_position(), limit, room=self.room(context))
+        return convert.recent_to_bytes(page, pages.next(page.next_position))
+
+    async def SummarizeRange(  # noqa: N802
+        self, request: pb.SummarizeRangeRequest, context: Context
+    ) -> pb.SummarizeRangeResponse:
+        where = requests.read_summary(request)
+        async with self.vault(context) as vault:
+            summary = await vault.episodic.summarize(where)
+        return convert.summary_to_pb(summary)
+
+    async def GetEvent(self, request: pb.GetEventRequest, context: Context) -> pb.GetEventResponse:  # noqa: N802
+        async with self.vault(context) as vault:
+            event = await vault.episodic.get(request.event_id, room=self.room(context))
+        return convert.event_to_pb(event)
+
+    async def PruneEvents(self, request: pb.PruneEventsRequest, context: Context) -> pb.PruneEventsResponse:  # noqa: N802
+        target = requests.read_pruning(request)
+        async with self.vault(context) as vault:
+            pruned = await vault.episodic.prune(
+                before=target.before,
+                where=target.where,
+                event_ids=tuple(request.event_ids),
+                allow_missing=request.allow_missing,
+                dry_run=request.dry_run,
+                request_id=request.request_id,
+            )
+        return convert.pruned_to_pb(pruned)
+
+    async def CompactTimeline(  # noqa: N802
+        self, request: pb.CompactTimelineRequest, context: Context
+    ) -> AsyncIterator[pb.CompactTimelineResponse]:
+        async with self.vault(context) as vault, aclosing(vault.episodic.compact(request.request_id)) as steps:
+            async for progress in steps:
+                yield convert.progress_to_pb(progress)
+
+    async def GetTimelineStatus(  # noqa: N802
+        self, request: pb.GetTimelineStatusRequest, context: Context
+    ) -> pb.GetTimelineStatusResponse:
+        try:
+            async with self.vault(context) as vault:
+                return convert.status_to_pb(await vault.episodic.status())
+        except Exception as error:  # noqa: BLE001 - this method answers whatever happens
+            return pb.GetTimelineStatusResponse(state=common_pb2.STATE_STARTING, message=report(error).message)
+
+
+async def _record(store: "EventStore", request: RecordEvent) -> EventReceipt:
+    [result] = await store.record([request])
+    if isinstance(result, MnemonError):
+        raise result
+    return result
+
+
+async def _known(store: "EventStore", receipt: EventReceipt) -> StoredEvent | None:
+    """The event that is stored; None if it was pruned meanwhile."""
+    try:
+        return await store.get(receipt.event_id)
+    except EventNotFoundError:
+        return None
