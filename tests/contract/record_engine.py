@@ -236,6 +236,9 @@ class RecordEngineContract(VaultSuite):
         assert listed(engine, RecordFilter({"value": 1, "half": 2})) == []
         assert not engine.has_metadata_key("half", like=True)
         assert engine.has_metadata_key("half", like=0.5)
+        engine.put_document(write("list", seed=9, metadata={"items": ("a",), "none": (), "at": START})).result()
+        assert [engine.has_metadata_key(key, like=()) for key in ("items", "none", "at")] == [True, True, False]
+        assert [engine.has_metadata_key(key, like=START) for key in ("items", "at")] == [False, True]
         assert engine.count_documents(RecordFilter({"half": 0})) == 3
         assert listed(engine, RecordFilter({"missing": 1})) == []
 

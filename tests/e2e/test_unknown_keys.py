@@ -1,6 +1,9 @@
-"""Deletions by a metadata key that no record has are typing errors, and say so; `top_k` is another name of `limit`."""
+"""Deletions by a metadata key that no record has, or by a value of a type that none has, are refused as typing errors;
+`top_k` is another name of `limit`.
+"""
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import mnemon
@@ -20,16 +23,31 @@ DELETIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+DELETE: dict[str, Callable[..., Any]] = {
+    "memory": lambda client, where, **options: client.memories.purge(where=where, **options),
+    "fact": lambda client, where, **options: client.facts.delete_many((), subtree=True, where=where, **options),
+    "document": lambda client, where, **options: client.documents.delete_many(where=where, **options),
+    "statement": lambda client, where, **options: client.semantic.delete_many(where=where, **options),
+    "event": lambda client, where, **options: client.timeline.delete_many(where=where, **options),
+}
+
+
+def counted(answer: Any) -> int:
+    """The count in the answer to any deletion."""
+    names = ("purged_count", "deleted_count", "pruned_count")
+    return int(next(getattr(answer, name) for name in names if hasattr(answer, name)))
+
+
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     with Mnemon(tmp_path_factory.mktemp("vault"), embedding_model="hashing") as opened:
         for number in range(2):
             text = f"Ada likes tea {number}."
-            opened.memories.add(text, user="ada", metadata={"kind": "x"})
-            opened.facts.put(("user", "ada"), str(number), {"content": text, "kind": "x"})
-            opened.documents.put(str(number), text, metadata={"kind": "x"})
-            opened.semantic.add(text, user="ada", metadata={"kind": "x"})
-            opened.timeline.add("task", text, user="ada", metadata={"kind": "x"})
+            opened.memories.add(text, user="ada", metadata={"kind": "x", "year": 2024, "tags": ["a"]})
+            opened.facts.put(("user", "ada"), str(number), {"content": text, "kind": "x", "year": 2024, "tags": ["a"]})
+            opened.documents.put(str(number), text, metadata={"kind": "x", "year": 2024, "tags": ["a"]})
+            opened.semantic.add(text, user="ada", metadata={"kind": "x", "year": 2024, "tags": ["a"]})
+            opened.timeline.add("task", text, user="ada", metadata={"kind": "x", "year": 2024, "tags": ["a"]})
         yield opened
 
 
@@ -70,6 +88,47 @@ def test_a_negated_key_that_no_record_has_deletes_nothing(client: Client, kind: 
     with pytest.raises(mnemon.InvalidArgumentError, match=f"no {kind} has this key"):
         NEGATED[kind](client, dry_run=dry_run)
     assert COUNTS[kind](client) == 2
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("kind", NEGATED)
+@pytest.mark.parametrize(
+    ("key", "value", "types"),
+    [
+        ("year", "2024", "text, only with a number"),
+        ("year", True, "true or false, only with a number"),
+        ("year", datetime(2024, 1, 1, tzinfo=UTC), "a time, only with a number"),
+        ("tags", 1, "a number, only with a list of texts"),
+        ("kind", ["x"], "a list of texts, only with text"),
+    ],
+)
+def test_a_negated_value_of_a_type_that_no_record_has_deletes_nothing(
+    client: Client, kind: str, key: str, value: Any, types: str, *, dry_run: bool
+) -> None:
+    place = "value" if kind == "fact" else "metadata"
+    erased = {"statement": "semantic"}.get(kind, kind)
+    where = F(f"{place}.{key}") != value
+    run = client.erasures.count if dry_run else client.erasures.run
+    for delete in (
+        lambda: DELETE[kind](client, where, dry_run=dry_run),
+        lambda: run(kind=erased, where=where),
+    ):
+        with pytest.raises(mnemon.InvalidArgumentError, match=rf"{place}\.{key}: no .* with {types}"):
+            delete()
+    assert COUNTS[kind](client) == 2
+
+
+@pytest.mark.parametrize("kind", NEGATED)
+def test_a_deletion_compares_values_of_the_stored_types(client: Client, kind: str) -> None:
+    place = "value" if kind == "fact" else "metadata"
+    year, tags = F(f"{place}.year"), F(f"{place}.tags")
+    for where, count in (
+        (year != 2024.0, 0),
+        (~tags.contains("a"), 0),
+        (year.exists() & ~(year == 7), 2),
+    ):
+        found = DELETE[kind](client, where, dry_run=True)
+        assert counted(found) == count
 
 
 @pytest.mark.parametrize("kind", ["memory", "fact", "document", "semantic", "event"])

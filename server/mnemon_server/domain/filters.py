@@ -23,6 +23,7 @@ from mnemon_server.domain.records import (
     Scope,
     metadata_key_problem,
     metadata_value_problem,
+    value_type,
 )
 
 DEPTH_MAX = 8
@@ -160,7 +161,7 @@ def _holds(stored: MetadataValue | None, operator: Operator, values: tuple[Metad
 
 
 def _compares(stored: MetadataValue, operator: Operator, value: MetadataValue) -> bool:
-    if _kind(stored) is not _kind(value):
+    if value_type(stored) is not value_type(value):
         return False
     match operator:
         case Operator.EQ | Operator.IN:
@@ -173,12 +174,6 @@ def _compares(stored: MetadataValue, operator: Operator, value: MetadataValue) -
             return stored < value  # type: ignore[operator]
         case _:
             return stored <= value  # type: ignore[operator]
-
-
-def _kind(value: MetadataValue) -> type:
-    if isinstance(value, bool):
-        return bool
-    return float if isinstance(value, int | float) else type(value)
 
 
 def expression_violations(

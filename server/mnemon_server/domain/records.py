@@ -223,11 +223,11 @@ def metadata_bytes(metadata: Mapping[Any, Any]) -> int:
     return size
 
 
-def value_type(value: object) -> type | None:
-    """The type of a value as filters distinguish it: float for all numbers; None if it cannot be used in a filter."""
+def value_type(value: MetadataValue) -> type:
+    """The type of a value as filters distinguish it: float for all numbers."""
     if isinstance(value, bool):
         return bool
-    return float if isinstance(value, int | float) else str if isinstance(value, str) else None
+    return float if isinstance(value, int | float) else type(value)
 
 
 def filter_value_problem(value: object) -> str | None:

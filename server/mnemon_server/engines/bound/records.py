@@ -13,7 +13,7 @@ from mnemon_server.domain.collections import FACTS, RULES, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import PermissionDeniedError
 from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator, RecordFilter
-from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt, value_type
+from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, WriteReceipt, value_type
 from mnemon_server.engines.bound.guard import BoundGuard
 from mnemon_server.engines.bound.writing import write_own
 from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
@@ -238,7 +238,7 @@ class BoundRecords:
         """See RecordEngine."""
         return self._records.count_documents(self._boundary.where(where))
 
-    def has_metadata_key(self, key: str, *, like: FilterValue | None = None) -> bool:
+    def has_metadata_key(self, key: str, *, like: MetadataValue | None = None) -> bool:
         """See RecordEngine."""
         where, after = replace(_HIDDEN_TOO, expression=_exists(METADATA_PREFIX + key)), 0
         while rows := self.list_documents(where, after=after, limit=_STEP):

@@ -14,7 +14,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt, value_type
+from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, WriteReceipt, value_type
 from mnemon_server.engines.in_memory import keywords
 from mnemon_server.engines.in_memory.change_log import Call, InMemoryChangeLog
 from mnemon_server.engines.in_memory.commit_lock import CommitLock
@@ -170,7 +170,7 @@ class InMemoryCollection:
         with self._commits.lock:
             return len(self.state.matching(where))
 
-    def has_metadata_key(self, key: str, *, like: FilterValue | None = None) -> bool:
+    def has_metadata_key(self, key: str, *, like: MetadataValue | None = None) -> bool:
         """See RecordEngine."""
         with self._commits.lock:
             found = [stored.document.metadata for stored in self.state.documents.values()]

@@ -9,7 +9,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt
+from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
     EXACT_BEST,
@@ -166,7 +166,7 @@ class RecordEngine(Protocol):
     def count_documents(self, where: RecordFilter) -> int:
         """The number of matching documents."""
 
-    def has_metadata_key(self, key: str, *, like: FilterValue | None = None) -> bool:
+    def has_metadata_key(self, key: str, *, like: MetadataValue | None = None) -> bool:
         """Whether any document has this metadata key; with `like`, whether any has it with a value of the same type."""
 
     def match_passages(self, where: RecordFilter) -> PassageIds:

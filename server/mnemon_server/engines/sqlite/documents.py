@@ -16,7 +16,7 @@ from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.encoding import SCOPE_FIELDS, decode_metadata, encode_metadata, scope_values
 from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import INT64_MAX, FilterValue, Scope
+from mnemon_server.domain.records import INT64_MAX, MetadataValue, Scope
 from mnemon_server.engines.promises.values import SMALL_BYTES, FieldsOnly, Fits, PassageInput, RecordStamps, Vector
 from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows, metadata_types
@@ -401,7 +401,7 @@ class DocumentTable:
         source, parameters = prepare_positions(connection, self.tables, where)
         return int(connection.execute(f"SELECT count(*) {source}", parameters).get)
 
-    def has_metadata_key(self, connection: apsw.Connection, key: str, like: FilterValue | None) -> bool:
+    def has_metadata_key(self, connection: apsw.Connection, key: str, like: MetadataValue | None) -> bool:
         """Whether any document has the key; with `like`, whether any has it with a value of the same type."""
         types = metadata_types(like)
         condition = f"key = ? AND type IN ({', '.join('?' * len(types))})" if types else "key = ?"

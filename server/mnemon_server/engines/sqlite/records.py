@@ -13,7 +13,7 @@ from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt
+from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
     EXACT_BEST,
@@ -193,7 +193,7 @@ class SQLiteCollection:
         with self._connections.lend() as connection:
             return self._table.count(connection, where)
 
-    def has_metadata_key(self, key: str, *, like: FilterValue | None = None) -> bool:
+    def has_metadata_key(self, key: str, *, like: MetadataValue | None = None) -> bool:
         """See RecordEngine."""
         with self._connections.lend() as connection:
             return self._table.has_metadata_key(connection, key, like)

@@ -11,20 +11,13 @@ from mnemon_server.domain.records import (
     FilterNotes,
     filter_value_problem,
     metadata_key_problem,
-    value_type,
 )
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.services.shared.filter_expressions import unknown_keys, with_engine_names
+from mnemon_server.services.shared.filter_expressions import type_problem, unmet_conditions, with_engine_names
 
 _ENGINE_NAMES = {"doc_id": "id"}
 _NOTHING = RecordFilter(expression=AnyOf(()))
-_KINDS: Mapping[type | None, tuple[str, Any]] = {
-    str: ("text", ""),
-    bool: ("true or false", True),
-    float: ("a number", 0),
-}
-"""The name of a type in messages, and a value of it."""
 _SHOWN_MAX = 80
 
 
@@ -68,7 +61,7 @@ def unmet_violations(records: RecordEngine, where: DocumentFilter) -> Iterable[F
     for key, value in where.filters.items():
         if reason := _key_problem(records, key) or _value_problem(records, key, value):
             yield FieldViolation(_field(key), reason)
-    yield from unknown_keys(where.expression, records.has_metadata_key, "filter.filter", "document")
+    yield from unmet_conditions(where.expression, records.has_metadata_key, "filter.filter", "document")
 
 
 def _record_filter(where: DocumentFilter, equal: Mapping[str, Any]) -> RecordFilter:
@@ -85,12 +78,10 @@ def _value_problem(records: RecordEngine, key: str, value: Any) -> str | None:
     """The reason why a value of this type cannot match under a key that documents have."""
     if problem := filter_value_problem(value):
         return problem
-    if records.has_metadata_key(key, like=value):
-        return None
-    wanted, _ = _KINDS[value_type(value)]
-    found = [name for name, example in _KINDS.values() if records.has_metadata_key(key, like=example)]
-    others = " or ".join(found) or "a list or a time, which `filter` compares"
-    return f"no document has this key with {wanted}; documents have it with {others}"
+    problem = type_problem(records.has_metadata_key, key, value, "document")
+    if problem is None or any(records.has_metadata_key(key, like=plain) for plain in ("", 0, True)):
+        return problem
+    return f"{problem}, which `filter` compares"
 
 
 def _notes(reasons: Mapping[str, str]) -> tuple[FilterNote, ...]:

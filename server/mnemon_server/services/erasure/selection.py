@@ -1,6 +1,6 @@
 """Which records an erasure is about: those that a request names, or those that tombstones name. All of it blocks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -29,7 +29,7 @@ from mnemon_server.services.events.selections import selection as event_selectio
 from mnemon_server.services.facts.filters import matching
 from mnemon_server.services.memories.filters import record_filter as memory_filter
 from mnemon_server.services.semantic.filters import record_filter as semantic_filter
-from mnemon_server.services.shared.filter_expressions import unknown_keys
+from mnemon_server.services.shared.filter_expressions import HasKey, unmet_conditions
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.tombstones import Names, is_erased
 from mnemon_server.wire.events import decode
@@ -79,15 +79,15 @@ class TargetSelection:
         return self._vault.events.sequences(event_selection(where))
 
     def unmet(self) -> list[FieldViolation]:
-        """The metadata keys of the filter that no record has; see `unknown_keys`."""
+        """The conditions of the filter that are typing errors; see `unmet_conditions`."""
         where = self._target.where
         if where is None:
             return []
-        has_key: Callable[[str], bool] = partial(has_metadata_key, self._vault.events)
+        has_key: HasKey = partial(has_metadata_key, self._vault.events)
         if where.kind is not RecordKind.EVENT:
             has_key = self._vault.collection(COLLECTION_OF[where.kind]).has_metadata_key
         prefixes = KEY_PREFIXES if where.kind is RecordKind.FACT else (METADATA_PREFIX,)
-        return [*unknown_keys(where.expression, has_key, "filter.filter", "record of this kind", prefixes=prefixes)]
+        return [*unmet_conditions(where.expression, has_key, "filter.filter", "record of this kind", prefixes=prefixes)]
 
     def _where(self, kind: RecordKind) -> RecordFilter | None:
         target = self._target

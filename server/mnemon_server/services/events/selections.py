@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from mnemon_server.domain.events import FILTER_FIELDS, LAST_DAYS_DEFAULT, EventSelection, WindowQuery
-from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Operator
+from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, AnyOf, Condition, Expression, NoneOf, Operator
+from mnemon_server.domain.records import MetadataValue
 from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.services.events.new_events import to_utc
 from mnemon_server.services.shared.filter_expressions import with_engine_names
@@ -50,11 +51,32 @@ def earlier(time: datetime, by: timedelta) -> datetime:
     return time - by if time - FIRST_TIME > by else FIRST_TIME
 
 
-def has_metadata_key(events: EventEngine, key: str) -> bool:
-    """Whether any event has the key in its metadata. Blocks."""
-    having = selection(EventSelection(expression=Condition(METADATA_PREFIX + key, Operator.EXISTS, (True,))))
+def has_metadata_key(events: EventEngine, key: str, *, like: MetadataValue | None = None) -> bool:
+    """Whether any event has the key in its metadata; with `like`, whether any has it with a value of the same type.
+
+    Blocks.
+    """
+    name = METADATA_PREFIX + key
+    exists = Condition(name, Operator.EXISTS, (True,))
+    having = EventSelection(expression=exists if like is None else _of_type(name, like))
     found = events.window(having, after=None, limit=1)
     # The newest event with the key is enough. A slice may end early, without an event.
     while not found.events and found.next_position is not None:
         found = events.window(having, after=found.next_position, limit=1)
     return bool(found.events)
+
+
+def _of_type(name: str, like: MetadataValue) -> Expression:
+    """Matches any value of a type: an order is only among values of one type."""
+    match like:
+        case bool():
+            return Condition(name, Operator.IN, (True, False))
+        case tuple():
+            others = (_of_type(name, other) for other in (True, 0, "", FIRST_TIME))
+            return AllOf((Condition(name, Operator.EXISTS, (True,)), NoneOf(tuple(others))))
+        case int() | float():
+            return AnyOf((Condition(name, Operator.GTE, (0,)), Condition(name, Operator.LT, (0,))))
+        case datetime():
+            return Condition(name, Operator.GTE, (FIRST_TIME,))
+        case _:
+            return Condition(name, Operator.GTE, ("",))

@@ -48,7 +48,7 @@ from mnemon_server.services.events.selections import EVERYTHING, has_metadata_ke
 from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.at_once import AtOnce
-from mnemon_server.services.shared.filter_expressions import unknown_keys
+from mnemon_server.services.shared.filter_expressions import unmet_conditions
 from mnemon_server.services.shared.offload import Offload, OneByOne
 from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.write_batcher import TOGETHER_MAX, Waiting, WriteBatcher
@@ -262,7 +262,7 @@ class EventStore:
             before=before, where=where, event_ids=event_ids, allow_missing=allow_missing, request_id=request_id
         )
         has_key = partial(has_metadata_key, self._events)
-        unmet = await self._offload(list, unknown_keys(where.expression, has_key, "filter.filter", "event"))
+        unmet = await self._offload(list, unmet_conditions(where.expression, has_key, "filter.filter", "event"))
         if dry_run or unmet:
             matched = await self.pruning.count(pruning)
             if dry_run or matched.count:

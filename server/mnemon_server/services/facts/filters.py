@@ -8,7 +8,7 @@ from mnemon_server.domain.facts import FILTER_FIELDS, KEY_PREFIXES, VALUE_PREFIX
 from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Expression, NoneOf, Operator, RecordFilter
 from mnemon_server.domain.namespaces import is_exactly, starts_with
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.services.shared.filter_expressions import joined, renamed, unknown_keys
+from mnemon_server.services.shared.filter_expressions import joined, renamed, unmet_conditions
 
 _NAMESPACE, _END = "namespace", "expire_time"
 _ENGINE_NAMES = {"key": "fact_key", "create_time": "created_at", "update_time": "updated_at"}
@@ -31,8 +31,8 @@ def matching(where: FactFilter) -> RecordFilter:
 
 
 def unmet_violations(records: RecordEngine, where: FactFilter) -> Iterable[FieldViolation]:
-    """The keys of a filter that no fact has; see `unknown_keys`."""
-    return unknown_keys(where.where, records.has_metadata_key, "filter.filter", "fact", prefixes=KEY_PREFIXES)
+    """The conditions of a filter that are typing errors; see `unmet_conditions`."""
+    return unmet_conditions(where.where, records.has_metadata_key, "filter.filter", "fact", prefixes=KEY_PREFIXES)
 
 
 def _named(where: FactFilter) -> Expression | None:

@@ -18,7 +18,13 @@ from mnemon_server.domain.memories import FILTER_FIELDS, TAG_BYTES_MAX, TAGS, Me
 from mnemon_server.domain.records import METADATA_KEYS_MAX, MetadataValue, filter_value_problem, metadata_key_problem
 from mnemon_server.domain.validation import is_text, scope_violations, share_violations, text_violations
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.services.shared.filter_expressions import joined, unknown_keys, utc, with_engine_names
+from mnemon_server.services.shared.filter_expressions import (
+    joined,
+    type_problem,
+    unmet_conditions,
+    utc,
+    with_engine_names,
+)
 
 _ENGINE_NAMES = {"memory_id": "id", "is_global": "global"}
 
@@ -64,11 +70,13 @@ def filter_violations(where: MemoryFilter, field: str = "filter") -> Iterable[Fi
 
 
 def unmet_violations(records: RecordEngine, where: MemoryFilter, field: str = "filter") -> Iterable[FieldViolation]:
-    """The keys of a filter that no memory has; see `unknown_keys`."""
-    for key in where.metadata:
+    """The conditions of a filter that are typing errors; see `unmet_conditions`."""
+    for key, value in where.metadata.items():
         if not records.has_metadata_key(key):
             yield FieldViolation(f"{field}.metadata.{key}", "no memory has this key")
-    yield from unknown_keys(where.expression, records.has_metadata_key, f"{field}.filter", "memory")
+        elif problem := type_problem(records.has_metadata_key, key, value, "memory"):
+            yield FieldViolation(f"{field}.metadata.{key}", problem)
+    yield from unmet_conditions(where.expression, records.has_metadata_key, f"{field}.filter", "memory")
 
 
 def tag_violations(given: Memory | MemoryFilter, field: str) -> Iterable[FieldViolation]:

@@ -8,7 +8,7 @@ from mnemon_server.domain.filters import Condition, Expression, Operator, Record
 from mnemon_server.domain.semantic import FILTER_FIELDS, SemanticFilter
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.services.shared.filter_expressions import joined, unknown_keys, utc, with_engine_names
+from mnemon_server.services.shared.filter_expressions import joined, unmet_conditions, utc, with_engine_names
 
 _ENGINE_NAMES = {"memory_id": "id", "create_time": "time"}
 
@@ -41,8 +41,8 @@ def filter_violations(where: SemanticFilter, field: str = "filter") -> Iterable[
 
 
 def unmet_violations(records: RecordEngine, where: SemanticFilter) -> Iterable[FieldViolation]:
-    """The keys of a filter that no statement has; see `unknown_keys`."""
-    return unknown_keys(where.expression, records.has_metadata_key, "filter.filter", "statement")
+    """The conditions of a filter that are typing errors; see `unmet_conditions`."""
+    return unmet_conditions(where.expression, records.has_metadata_key, "filter.filter", "statement")
 
 
 def among(field: str, values: Iterable[str], *, hidden: bool | None = False) -> RecordFilter:

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from functools import cache
+from typing import Protocol, TypeVar
 
-from mnemon_server.domain.clock import time_of
+from mnemon_server.domain.clock import EPOCH, time_of
 from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.filters import (
@@ -16,11 +17,20 @@ from mnemon_server.domain.filters import (
     Expression,
     FieldTypes,
     NoneOf,
+    Operator,
     placed,
 )
-from mnemon_server.domain.records import MetadataValue
+from mnemon_server.domain.records import MetadataValue, value_type
 
 V = TypeVar("V", bound=MetadataValue)
+_TYPES: Mapping[type, tuple[str, MetadataValue]] = {
+    str: ("text", ""),
+    float: ("a number", 0),
+    bool: ("true or false", True),
+    datetime: ("a time", EPOCH),
+    tuple: ("a list of texts", ()),
+}
+"""The name of a type in messages, and a value of it."""
 
 
 def joined(parts: Iterable[Expression | None]) -> Expression | None:
@@ -44,23 +54,51 @@ def renamed(expression: Expression, known: FieldTypes, name_of: Callable[[str], 
     return _mapped(expression, changed)
 
 
-def unknown_keys(
+class HasKey(Protocol):
+    """Whether any record has a metadata key; with `like`, whether any has it with a value of the same type."""
+
+    def __call__(self, key: str, *, like: MetadataValue | None = None) -> bool:
+        """Blocks."""
+
+
+def unmet_conditions(
     expression: Expression | None,
-    has_key: Callable[[str], bool],
+    has_key: HasKey,
     field: str,
     kind: str,
     *,
     prefixes: Iterable[str] = (METADATA_PREFIX,),
 ) -> Iterator[FieldViolation]:
-    """The metadata keys in a filter that no record of this kind has.
+    """The metadata keys in a filter that no record of this kind has, and the values of a type that none has under the
+    key.
 
-    In a deletion they are typing errors, and are refused: records without a key match `ne`, so a misspelt key would
-    delete all of them. A repeated deletion is answered, although no record may have the key any more.
+    In a deletion they are typing errors, and are refused: records without a key, or with a value of another type,
+    match `ne`, so a misspelt key or a text for a number would delete all of them. A repeated deletion is answered,
+    although no record may have the key any more.
     """
+    known: HasKey = cache(has_key)
     for place, condition in placed(expression, field) if expression else ():
         prefix = next((each for each in prefixes if condition.field.startswith(each)), None)
-        if prefix is not None and not has_key(condition.field.removeprefix(prefix)):
+        if prefix is None:
+            continue
+        key = condition.field.removeprefix(prefix)
+        if not known(key):
             yield FieldViolation(f"{place}.field", f'"{condition.field}": no {kind} has this key')
+        elif condition.operator is not Operator.EXISTS:
+            for number, value in enumerate(condition.values):
+                if condition.operator is Operator.CONTAINS and known(key, like=()):
+                    continue
+                if problem := type_problem(known, key, value, kind):
+                    yield FieldViolation(f"{place}.values[{number}]", f'"{condition.field}": {problem}')
+
+
+def type_problem(has_key: HasKey, key: str, value: MetadataValue, kind: str) -> str | None:
+    """The reason why no record with this key can equal the value: its type. None if a record has the key with it."""
+    wanted, example = _TYPES[value_type(value)]
+    if has_key(key, like=example):
+        return None
+    found = [name for name, other in _TYPES.values() if other is not example and has_key(key, like=other)]
+    return f"no {kind} has this key with {wanted}, only with {' or '.join(found) or 'other values'}"
 
 
 def utc(value: V) -> V:

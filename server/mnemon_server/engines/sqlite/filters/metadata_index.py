@@ -10,12 +10,19 @@ import numpy as np
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.encoding import text_digest
 from mnemon_server.domain.filters import Operator
-from mnemon_server.domain.records import FilterValue, MetadataValue
+from mnemon_server.domain.records import MetadataValue, value_type
 
 INDEXED_TEXT_MAX = 256
 
 ORDERINGS = {Operator.GT: ">", Operator.GTE: ">=", Operator.LT: "<", Operator.LTE: "<="}
 
+_ROW_TYPES = {
+    str: ("text", "digest"),
+    bool: ("bool",),
+    float: ("int", "float"),
+    datetime: ("time",),
+    tuple: ("item-text", "item-digest", "empty"),
+}
 RowCondition = tuple[str, tuple[Any, ...]]
 """A condition on the rows of the index, and its parameters."""
 
@@ -27,13 +34,9 @@ def metadata_rows(value: MetadataValue) -> list[tuple[str, Any]]:
     return [metadata_row(value)]
 
 
-def metadata_types(value: FilterValue | None) -> tuple[str, ...]:
+def metadata_types(value: MetadataValue | None) -> tuple[str, ...]:
     """The row types of all values with the same type as this one; empty for None."""
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return ("text", "digest")
-    return ("bool",) if isinstance(value, bool) else ("int", "float")
+    return () if value is None else _ROW_TYPES[value_type(value)]
 
 
 def metadata_row(value: MetadataValue) -> tuple[str, Any]:
