@@ -28,7 +28,7 @@ class FarIndex:
     name, host, belongs_to_records = "far", "far", True
 
     def __init__(self) -> None:
-        self.is_away = False
+        self.is_away = self.is_mute = False
         self.opens = self.resets = 0
         self.documents: set[str] = set()
         self.meanwhile: Callable[[], None] = lambda: None
@@ -48,7 +48,8 @@ class FarIndex:
         return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
 
     def ping(self) -> None:
-        """It answers."""
+        if self.is_mute:
+            raise BackendConnectionError("it does not answer")
 
     def reset(self) -> IndexState:
         self.resets += 1
@@ -98,6 +99,36 @@ def test_a_caller_waiting_for_an_unreachable_index_triggers_a_retry(
     applier.applied(1).result(60)
     assert index.documents == {"d"}
     applier.close()
+
+
+def test_an_outage_is_logged_while_a_call_hangs_and_again_when_the_index_is_back(
+    records: RecordEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger=index_applier.log.name)
+    index, hanging, release = FarIndex(), threading.Event(), threading.Event()
+    applier = IndexApplier(records, index)
+    applier.applied(0).result(60)
+
+    def hang() -> None:
+        hanging.set()
+        release.wait(60)
+
+    index.meanwhile = hang
+    records.put_document(write("d")).result()
+    assert hanging.wait(60)
+    index.is_mute = True
+    for _ in range(3):
+        applier.pulse.ask().result(60)
+    wait_until(lambda: bool(caplog.messages))
+    index.is_mute, index.meanwhile = False, lambda: None
+    release.set()
+    applier.pulse.ask().result(60)
+    wait_until(lambda: not applier.problem)
+    applier.close()
+    assert caplog.messages == [
+        "the vector index cannot be reached: it does not answer",
+        "the vector index at far can be used again",
+    ]
 
 
 def test_a_rebuild_finishes_although_documents_keep_coming(records: RecordEngine) -> None:

@@ -171,7 +171,8 @@ class IndexApplier:
     def _hear(self, problem: str) -> None:
         """Called by the pulse. An index that answers again is opened and checked again, as others may have used it."""
         if problem:
-            self._opened, self._was_silent, self._failure = False, True, problem
+            self._opened, self._was_silent = False, True
+            self._note_outage(problem)
             self._fail_waiters(problem)
         elif self._was_silent:
             self._was_silent = False
@@ -284,8 +285,19 @@ class IndexApplier:
         self._verified = False
         self._mark_available()
 
+    def _note_outage(self, problem: str) -> None:
+        """Logs the beginning of an outage; `_mark_available` logs its end."""
+        with self._lock:
+            is_new, self._failure = not self._failure, problem
+        if is_new and not self._closed:  # `close` has closed the index, and the next start repeats this
+            log.warning("the vector index cannot be reached: %s", problem)
+
     def _mark_available(self) -> None:
-        self._checking, self._failure, self._busy = False, "", ""
+        with self._lock:
+            was_away, self._failure = bool(self._failure), ""
+        if was_away:
+            log.info("the vector index at %s can be used again", self.index.host)
+        self._checking, self._busy = False, ""
 
     def _move(self, position: IndexPosition, *, emptied: bool = False) -> None:
         self._records.set_index_position(self.index.name, position, emptied=emptied).result()
@@ -322,11 +334,10 @@ class IndexApplier:
         known = isinstance(error, MnemonError) and (
             not isinstance(error, KnowledgeStoreError) or isinstance(error, BackendConnectionError)
         )
-        self._failure = str(error) if known else "the vector database failed; the log says why"
         if isinstance(error, BackendConnectionError):
-            if not self._closed:  # otherwise `close` has closed the index too, and the next start repeats this
-                log.warning("the vector index cannot be reached: %s", error)
+            self._note_outage(str(error))
         else:
+            self._failure = str(error) if known else "the vector database failed; the log says why"
             log.error("the vector index failed", exc_info=error)
         self._fail_waiters(self._failure)
 
