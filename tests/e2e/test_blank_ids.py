@@ -1,4 +1,4 @@
-"""An id of a user, or another part of a scope, in which nothing can be seen is refused with its field."""
+"""An id in which nothing can be seen is refused with its field: of a user, another part of a scope, or a record."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -52,3 +52,32 @@ def test_a_name_with_a_character_that_can_be_seen_is_a_user(memory: Mnemon, name
     memory.timeline.add("task", "tea", user=name)
     memory.facts.put(("users", name), "k", {"content": "tea"})
     assert (memory.memories.count(user=name), memory.facts.get(("users", name), "k").key) == (1, "k")
+
+
+NAMED: dict[str, Callable[[Mnemon, str], Any]] = {
+    "document.doc_id": lambda client, blank: client.documents.put(blank, "tea"),
+    "event.event_id": lambda client, blank: client.timeline.add("task", "tea", user="ada", event_id=blank),
+    "event_id": lambda client, blank: client.timeline.get(blank),
+    "event_ids[1]": lambda client, blank: client.timeline.delete_many(["known", blank]),
+    "event.event_type": lambda client, blank: client.timeline.add(blank, "tea", user="ada"),
+    "fact.key": lambda client, blank: client.facts.put(("users", "ada"), blank, {"content": "tea"}),
+    "key": lambda client, blank: client.facts.get(("users", "ada"), blank),
+    "names[1].key": lambda client, blank: client.facts.get_many([(("users",), "k"), (("users",), blank)]),
+    "memory_ids[0]": lambda client, blank: client.semantic.delete_many([blank]),
+    "request_id": lambda client, blank: client.documents.put("d", "tea", request_id=blank),
+    "rule.conditions.users": lambda client, blank: client.rules.add({"name": "r", "conditions": {"users": [blank]}}),
+    "rule.conditions.personas": lambda client, blank: client.rules.add(
+        {"name": "r", "conditions": {"personas": ["x", blank]}}
+    ),
+    "rule.conditions.sources": lambda client, blank: client.rules.add(
+        {"name": "r", "conditions": {"sources": [blank]}}
+    ),
+}
+
+
+@pytest.mark.parametrize("blank", [" ", "\u200b"], ids=ascii)
+@pytest.mark.parametrize("field", NAMED)
+def test_a_blank_id_of_a_record_or_in_a_list_is_refused(memory: Mnemon, field: str, blank: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="blank") as raised:
+        NAMED[field](memory, blank)
+    assert [each.field for each in raised.value.violations] == [field]

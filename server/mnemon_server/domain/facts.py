@@ -33,7 +33,7 @@ from mnemon_server.domain.records import (
     WriteReceipt,
     metadata_key_problem,
 )
-from mnemon_server.domain.validation import is_text, refuse, text_violations
+from mnemon_server.domain.validation import id_violations, is_text, refuse, text_violations
 
 KEY_BYTES_MAX = 512
 LIMIT_DEFAULT = 10
@@ -245,7 +245,7 @@ def key_violations(key: str, field: str = "key") -> Iterator[FieldViolation]:
     if not key:
         yield FieldViolation(field, "must not be empty")
     else:
-        yield from text_violations(key, field, KEY_BYTES_MAX)
+        yield from id_violations(key, field, KEY_BYTES_MAX)
 
 
 def value_violations(value: object, field: str = "value") -> Iterator[FieldViolation]:

@@ -33,6 +33,8 @@ def doc_id_violations(doc_id: str, field: str = "doc_id") -> Iterable[FieldViola
     """The violations in a document's id."""
     if not doc_id or len(doc_id.encode("utf-8", "surrogatepass")) > DOC_ID_BYTES_MAX:
         yield FieldViolation(field, f"must be 1 to {DOC_ID_BYTES_MAX} bytes of UTF-8")
+    elif is_blank(doc_id):
+        yield FieldViolation(field, BLANK_PROBLEM)
     elif _CONTROL_CHARACTER.search(doc_id):
         yield FieldViolation(field, "must not contain control characters")
     elif has_unpaired_surrogate(doc_id):
@@ -69,17 +71,17 @@ def scope_violations(scope: Scope, field: str = "scope") -> Iterable[FieldViolat
             yield from id_violations(text, f"{field}.{name}")
 
 
-def is_id(text: str) -> bool:
+def is_id(text: str, bytes_max: int = SCOPE_BYTES_MAX) -> bool:
     """Whether `id_violations` finds nothing."""
-    return is_text(text, SCOPE_BYTES_MAX) and not is_blank(text)
+    return is_text(text, bytes_max) and not is_blank(text)
 
 
-def id_violations(text: str, field: str) -> Iterable[FieldViolation]:
-    """The violations in the id of a user, or in another part of a scope; it may be empty."""
+def id_violations(text: str, field: str, bytes_max: int = SCOPE_BYTES_MAX) -> Iterable[FieldViolation]:
+    """The violations in an identifier, such as a part of a scope, an event's id or its type; it may be empty."""
     if is_blank(text):
         yield FieldViolation(field, BLANK_PROBLEM)
     else:
-        yield from text_violations(text, field, SCOPE_BYTES_MAX)
+        yield from text_violations(text, field, bytes_max)
 
 
 def is_text(text: str, bytes_max: int) -> bool:
@@ -115,8 +117,8 @@ def is_name(name: str) -> bool:
 
 def request_id_violations(request_id: str, field: str = "request_id") -> Iterable[FieldViolation]:
     """The violations in a request id."""
-    if not is_text(request_id, REQUEST_ID_BYTES_MAX):
-        yield from text_violations(request_id, field, REQUEST_ID_BYTES_MAX)
+    if not is_id(request_id, REQUEST_ID_BYTES_MAX):
+        yield from id_violations(request_id, field, REQUEST_ID_BYTES_MAX)
 
 
 def revision_violations(revision: int | None, field: str = "expected_revision") -> Iterable[FieldViolation]:

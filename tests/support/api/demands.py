@@ -53,7 +53,6 @@ Schema = dict[str, Any]
 
 _WITHOUT_NUL = r"^[^\u0000]*$"
 _NOT_BLANK = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
-_WITHOUT_CONTROL = r"^[^\u0000-\u001f\u007f-\u009f]+$"
 _MICROSECONDS = rf"0\.(?:{'|'.join(f'0{{{zeros}}}[1-9][0-9]{{0,{8 - zeros}}}' for zeros in range(6))})"
 """From a microsecond to a second."""
 _NAME = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$"
@@ -69,6 +68,10 @@ def _filled(most: int) -> Schema:
 
 def _said(most: int) -> Schema:
     return {"minLength": 1, "maxLength": most, "pattern": _NOT_BLANK}
+
+
+def _any_id(most: int) -> Schema:
+    return {"maxLength": most, "pattern": r"^(?:[^\u0000]*[^\s\u0000][^\u0000]*)?$"}
 
 
 def whole(expression: str) -> str:
@@ -106,10 +109,9 @@ def _numbers(least: float, most: float | None = None) -> Schema:
 
 
 _SHARE: Final = _numbers(0, 1)
-_ID: Final = {"minLength": 1, "maxLength": DOC_ID_BYTES_MAX, "pattern": _WITHOUT_CONTROL}
+_ID: Final = {"minLength": 1, "maxLength": DOC_ID_BYTES_MAX, "pattern": _NAME}
 _NATURAL: Final = {"minimum": 0, "pattern": whole(f"0|{naturals(2**63 - 1)}")}
 _POSITIVE: Final = {"minimum": 1, "maximum": int(QUOTA_MAX), "pattern": "^[1-9][0-9]{0,14}$"}
-_ANY_ID: Final = {"maxLength": SCOPE_BYTES_MAX, "pattern": r"^(?:[^\u0000]*[^\s\u0000][^\u0000]*)?$"}
 _TENANT: Final = {"pattern": whole(TENANT_ID.pattern)}
 _ANY_TENANT: Final = {"pattern": whole(f"(?:{TENANT_ID.pattern})?")}
 _METADATA_KEY: Final = {"pattern": whole(METADATA_KEY.pattern)}
@@ -119,37 +121,37 @@ _RULE_NAME: Final = {"minLength": 1, "maxLength": RULE_NAME_BYTES_MAX, "pattern"
 _SCOPE_PARTS = [f"scope.{name}" for name in SCOPE_FIELDS]
 
 _FIELDS: Final[Mapping[str, Schema]] = {
-    **dict.fromkeys(("users", "personas"), _filled(SCOPE_BYTES_MAX)),
+    **dict.fromkeys(("users", "personas"), _said(SCOPE_BYTES_MAX)),
     **dict.fromkeys(("namespace", "labels", "prefix", "suffix"), _said(LABEL_BYTES_MAX)),
     **dict.fromkeys(("page_size", "max_depth", "max_batch_size"), _numbers(0)),
     **dict.fromkeys(("min_score", "min_confidence", "importance", "min_importance", "demoted_importance"), _SHARE),
     **dict.fromkeys(("semantic_threshold", "keyword_threshold", "relation_threshold", "merge_threshold"), _SHARE),
     **dict.fromkeys(("deduplication_threshold", "importance_boost", "importance_min", "importance_max"), _SHARE),
     **{f"FactorWeights.{name}": _numbers(0, WEIGHT_MAX) for name in ("importance", "recency", "source", "semantic")},
-    **{f"Scope.{name}": _ANY_ID for name in ("user", "household", "persona", "agent", "project")},
+    **{f"Scope.{name}": _any_id(SCOPE_BYTES_MAX) for name in ("user", "household", "persona", "agent", "project")},
     **{f"Quotas.{name}": _POSITIVE for name in WHOLE},
     "expected_revision": _NATURAL,
-    "request_id": _text(REQUEST_ID_BYTES_MAX),
+    "request_id": _any_id(REQUEST_ID_BYTES_MAX),
     "query": _text(QUERY_BYTES_MAX),
     "rule": _RULE,
-    "key": _filled(KEY_BYTES_MAX),
+    "key": _said(KEY_BYTES_MAX),
     "RevokeKeyRequest.key_id": {"minLength": 1},
     "doc_id": _ID,
     "memory_id": _ID,
     "memory_ids": _ID,
     "decision_id": _ID,
-    "event_id": _filled(EVENT_ID_BYTES_MAX),
-    "event_ids": _filled(EVENT_ID_BYTES_MAX),
-    "event_types": _text(EVENT_TYPE_BYTES_MAX),
+    "event_id": _said(EVENT_ID_BYTES_MAX),
+    "event_ids": _said(EVENT_ID_BYTES_MAX),
+    "event_types": _any_id(EVENT_TYPE_BYTES_MAX),
     "personality": _text(TAG_BYTES_MAX),
     "type": _text(TAG_BYTES_MAX),
-    "sources": _filled(SOURCE_BYTES_MAX),
+    "sources": _said(SOURCE_BYTES_MAX),
     "source_priority": _numbers(0, SOURCE_PRIORITY_MAX),
     "importance_delta": {"minimum": 0, "exclusiveMaximum": 1},
     "paths": {"maxLength": PATH_BYTES_MAX, "pattern": whole(PATH.pattern)},
     "tenant": _ANY_TENANT,
     "display_name": {"maxLength": DISPLAY_NAME_BYTES_MAX},
-    "record_ids": _text(DOC_ID_BYTES_MAX),
+    "record_ids": _any_id(DOC_ID_BYTES_MAX),
     "remove_metadata": _METADATA_KEY,
     "ArbitrateConflictRequest.rule": _RULE,
     "Condition.field": {"minLength": 1},
@@ -164,13 +166,13 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "CreateBackupRequest.base_name": {"pattern": whole(f"(?:{BACKUP_NAME.pattern})?")},
     "DetectConflictsRequest.limit": _numbers(0, CONFLICTS_MAX),
     "Document.content": _said(CONTENT_BYTES_MAX),
-    "EpisodicEvent.event_id": _text(EVENT_ID_BYTES_MAX),
-    "EpisodicEvent.event_type": _filled(EVENT_TYPE_BYTES_MAX),
+    "EpisodicEvent.event_id": _any_id(EVENT_ID_BYTES_MAX),
+    "EpisodicEvent.event_type": _said(EVENT_TYPE_BYTES_MAX),
     "EpisodicEvent.content": _text(CONTENT_BYTES_MAX),
     "EpisodicEvent.context": _text(CONTEXT_BYTES_MAX),
     "EpisodicEvent.source": _text(EVENT_SOURCE_BYTES_MAX),
     "EraseRequest.user": _filled(SCOPE_BYTES_MAX),
-    "Fact.key": _text(KEY_BYTES_MAX),
+    "Fact.key": _any_id(KEY_BYTES_MAX),
     "Fact.ttl": _seconds(_MICROSECONDS, TTL_MAX),
     "WatchChangesRequest.heartbeat_interval": {
         "pattern": r"^(?:(?:[5-9]|[1-5][0-9])(?:\.[0-9]{1,9})?|60(?:\.0{1,9})?)s$"
@@ -179,7 +181,7 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "CreateKeyRequest.ttl": _seconds("", KEY_TTL_MAX),
     "RotateKeyRequest.overlap": _seconds(r"0(?:\.[0-9]{1,9})?", OVERLAP_MAX),
     "ForecastMemoriesRequest.min_confidence": {"exclusiveMinimum": 0, "maximum": 1},
-    "ListDecisionsRequest.user": _ANY_ID,
+    "ListDecisionsRequest.user": _any_id(SCOPE_BYTES_MAX),
     "ListDecisionsRequest.memory_id": {"maxLength": DOC_ID_BYTES_MAX, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]*$"},
     "Memory.memory_id": {"pattern": whole(f"(?:{UUID.pattern})?")},
     "Memory.content": _said(CONTENT_BYTES_MAX),
@@ -220,7 +222,7 @@ _LISTS: Final[Mapping[str, Schema]] = {
     "metadata": {"propertyNames": _METADATA_KEY},
     "DeleteDocumentsRequest.filters": {"propertyNames": _METADATA_KEY},
     "set_metadata": {"propertyNames": _METADATA_KEY},
-    "source_priority": {"propertyNames": _filled(SOURCE_BYTES_MAX)},
+    "source_priority": {"propertyNames": _said(SOURCE_BYTES_MAX)},
     "Condition.values": {"minItems": 1, "maxItems": VALUES_MAX},
     "FilterList.filters": {"minItems": 1},
     "StringList.values": {"maxItems": METADATA_LIST_MAX},

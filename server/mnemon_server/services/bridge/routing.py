@@ -17,7 +17,7 @@ from mnemon_server.domain.bridge import (
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.events import EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, Event
 from mnemon_server.domain.semantic import ConflictPolicy, SemanticMemory
-from mnemon_server.domain.validation import share_violations, text_violations
+from mnemon_server.domain.validation import BLANK_PROBLEM, id_violations, share_violations
 
 POLICY_FIELDS = (
     "min_importance",
@@ -103,9 +103,9 @@ def policy_violations(policy: RoutingPolicy, field: str = "policy") -> Iterable[
         yield FieldViolation(f"{field}.event_types", f"must be at most {EVENT_TYPES_MAX}")
         return
     for event_type in sorted(policy.event_types):
-        if not event_type.strip():
-            yield FieldViolation(f"{field}.event_types", "must not be blank")
-        yield from text_violations(event_type, f"{field}.event_types", EVENT_TYPE_BYTES_MAX)
+        if not event_type:
+            yield FieldViolation(f"{field}.event_types", BLANK_PROBLEM)
+        yield from id_violations(event_type, f"{field}.event_types", EVENT_TYPE_BYTES_MAX)
 
 
 def change_violations(change: RoutingPolicy, mask: Sequence[str]) -> Iterable[FieldViolation]:

@@ -28,6 +28,7 @@ from mnemon_server.domain.filters import expression_violations
 from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.domain.validation import (
     REQUEST_ID_BYTES_MAX,
+    id_violations,
     is_id,
     is_text,
     metadata_violations,
@@ -46,8 +47,8 @@ def is_sound(request: RecordEvent) -> bool:
     event = request.event
     return (
         event.event_type != ""
-        and is_text(event.event_type, EVENT_TYPE_BYTES_MAX)
-        and is_text(event.event_id, EVENT_ID_BYTES_MAX)
+        and is_id(event.event_type, EVENT_TYPE_BYTES_MAX)
+        and is_id(event.event_id, EVENT_ID_BYTES_MAX)
         and _is_sound_scope(event.scope)
         and is_text(event.content, CONTENT_BYTES_MAX)
         and is_text(event.context, CONTEXT_BYTES_MAX)
@@ -55,7 +56,7 @@ def is_sound(request: RecordEvent) -> bool:
         and (event.importance is None or 0.0 <= event.importance <= 1.0)
         and (event.event_time.tzinfo is UTC or _has_utc(event.event_time))
         and (not event.metadata or not any(_metadata_violations(event.metadata, "")))
-        and is_text(request.request_id, REQUEST_ID_BYTES_MAX)
+        and is_id(request.request_id, REQUEST_ID_BYTES_MAX)
     )
 
 
@@ -67,13 +68,13 @@ def record_violations(request: RecordEvent) -> Iterable[FieldViolation]:
 
 def event_violations(event: Event, field: str = "event") -> Iterable[FieldViolation]:
     """What is wrong with an event from a caller."""
-    yield from text_violations(event.event_id, f"{field}.event_id", EVENT_ID_BYTES_MAX)
+    yield from id_violations(event.event_id, f"{field}.event_id", EVENT_ID_BYTES_MAX)
     if not event.scope.user:
         yield FieldViolation(f"{field}.scope.user", "must name the user that the event belongs to")
     yield from scope_violations(event.scope, f"{field}.scope")
     if not event.event_type:
         yield FieldViolation(f"{field}.event_type", "must name the kind of event")
-    yield from text_violations(event.event_type, f"{field}.event_type", EVENT_TYPE_BYTES_MAX)
+    yield from id_violations(event.event_type, f"{field}.event_type", EVENT_TYPE_BYTES_MAX)
     yield from text_violations(event.content, f"{field}.content", CONTENT_BYTES_MAX)
     yield from text_violations(event.context, f"{field}.context", CONTEXT_BYTES_MAX)
     yield from text_violations(event.source, f"{field}.source", SOURCE_BYTES_MAX)
@@ -93,7 +94,7 @@ def event_id_violations(event_id: str, field: str = "event_id") -> Iterable[Fiel
     """What is wrong with the id of an event to read or to remove."""
     if not event_id:
         yield FieldViolation(field, "must not be empty")
-    yield from text_violations(event_id, field, EVENT_ID_BYTES_MAX)
+    yield from id_violations(event_id, field, EVENT_ID_BYTES_MAX)
 
 
 def window_violations(query: WindowQuery) -> Iterable[FieldViolation]:
@@ -124,7 +125,7 @@ def selection_violations(where: EventSelection, field: str = "filter") -> Iterab
         yield FieldViolation(f"{field}.event_types", f"must be at most {EVENT_TYPES_MAX}")
     else:
         for event_type in where.event_types:
-            yield from text_violations(event_type, f"{field}.event_types", EVENT_TYPE_BYTES_MAX)
+            yield from id_violations(event_type, f"{field}.event_types", EVENT_TYPE_BYTES_MAX)
     if where.min_importance is not None:
         yield from share_violations(where.min_importance, f"{field}.min_importance")
     if where.expression is not None:

@@ -22,7 +22,7 @@ from mnemon_server.domain.facts import (
 from mnemon_server.domain.filters import expression_violations
 from mnemon_server.domain.namespaces import Namespace, namespace_violations
 from mnemon_server.domain.validation import (
-    is_text,
+    is_id,
     metadata_violations,
     request_id_violations,
     revision_violations,
@@ -61,7 +61,7 @@ def names_violations(names: Sequence[tuple[Namespace, str]]) -> Iterable[FieldVi
         return
     for number, (_, key) in enumerate(names):
         # Nearly all are valid, and there may be a thousand.
-        if not key or not is_text(key, KEY_BYTES_MAX):
+        if not key or not is_id(key, KEY_BYTES_MAX):
             yield from key_violations(key, f"names[{number}].key")
 
 

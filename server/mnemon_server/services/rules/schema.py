@@ -21,7 +21,7 @@ from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.records import DURATION_MAX
 from mnemon_server.domain.rules import DESCRIPTION_BYTES_MAX, RULE_BYTES_MAX, RULE_NAME_BYTES_MAX, RuleDict
 from mnemon_server.domain.semantic import SOURCE_BYTES_MAX
-from mnemon_server.domain.validation import SCOPE_BYTES_MAX, is_name, refuse, text_violations
+from mnemon_server.domain.validation import SCOPE_BYTES_MAX, is_id, is_name, refuse, text_violations
 from mnemon_server.services.shared.field_masks import MASK_PATHS_MAX
 
 ENTRIES_MAX = 256
@@ -78,14 +78,18 @@ def _fits(text: object, bytes_max: int) -> bool:
     return isinstance(text, str) and bool(text) and not [*text_violations(text, "", bytes_max)]
 
 
-def _text(bytes_max: int) -> Kind:
-    return Kind(f"text of 1 to {bytes_max:,} bytes of UTF-8", lambda value: _fits(value, bytes_max))
+def _names(text: object, bytes_max: int) -> bool:
+    return isinstance(text, str) and bool(text) and is_id(text, bytes_max)
 
 
-def _texts(bytes_max: int) -> Kind:
+def _id(bytes_max: int) -> Kind:
+    return Kind(f"text of 1 to {bytes_max:,} bytes of UTF-8, not blank", lambda value: _names(value, bytes_max))
+
+
+def _ids(bytes_max: int) -> Kind:
     return Kind(
-        f"a list of 1 to {ENTRIES_MAX} texts of 1 to {bytes_max:,} bytes each; leave it out for any",
-        lambda value: _is_list(value) and all(_fits(item, bytes_max) for item in value),
+        f"a list of 1 to {ENTRIES_MAX} texts of 1 to {bytes_max:,} bytes, none of them blank; leave it out for any",
+        lambda value: _is_list(value) and all(_names(item, bytes_max) for item in value),
         list,
     )
 
@@ -108,7 +112,7 @@ def _choice(choices: type[StrEnum]) -> Kind:
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and _fits(value, RULE_NAME_BYTES_MAX) and is_name(value)
+    return _names(value, RULE_NAME_BYTES_MAX) and is_name(str(value))
 
 
 _NAME = Kind(
@@ -142,9 +146,9 @@ SCHEMA = Keys(
         "enabled": _FLAG,
         "conditions": Keys(
             {
-                "users": _texts(SCOPE_BYTES_MAX),
-                "personas": _texts(SCOPE_BYTES_MAX),
-                "sources": _texts(SOURCE_BYTES_MAX),
+                "users": _ids(SCOPE_BYTES_MAX),
+                "personas": _ids(SCOPE_BYTES_MAX),
+                "sources": _ids(SOURCE_BYTES_MAX),
                 "importance_min": _SHARE,
                 "importance_max": _SHARE,
             }
@@ -169,7 +173,7 @@ SCHEMA = Keys(
                 "merge_threshold": _SHARE,
                 "allow_merge": _FLAG,
                 "default_strategy": _choice(DefaultStrategy),
-                "source_priority": AnyKeys(_text(SOURCE_BYTES_MAX), _number(0, 10)),
+                "source_priority": AnyKeys(_id(SOURCE_BYTES_MAX), _number(0, 10)),
             }
         ),
         "merge": Keys(

@@ -23,7 +23,7 @@ from mnemon_server.domain.feed import (
     Start,
     WatchQuery,
 )
-from mnemon_server.domain.validation import scope_violations, text_violations
+from mnemon_server.domain.validation import id_violations, scope_violations
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.wire.values import scope_of
 
@@ -90,7 +90,7 @@ def _filter(reader: Reader, message: pb.ChangeFilter) -> ChangeFilter:
         reader.note("filter.record_ids", f"must be at most {RECORD_IDS_MAX}")
     else:
         for index, record_id in enumerate(message.record_ids):
-            reader.violations += text_violations(record_id, f"filter.record_ids[{index}]", DOC_ID_BYTES_MAX)
+            reader.violations += id_violations(record_id, f"filter.record_ids[{index}]", DOC_ID_BYTES_MAX)
     return ChangeFilter(types=types, scope=scope, record_ids=frozenset(message.record_ids))
 
 
