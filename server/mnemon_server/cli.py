@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from mnemon._cli.options import Seconds
 from mnemon._terminal import echo
 
 from mnemon_server import __version__
@@ -168,7 +169,14 @@ def check_config(loaded: LoadedSettings, *, as_json: bool, as_markdown: bool) ->
 @click.option(
     "--service", default="readiness", show_default=True, help="liveness, readiness, or a service's full name."
 )
-@click.option("--timeout", "timeout_s", default=3.0, show_default=True, help="Seconds to wait for an answer.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Seconds(min=0, min_open=True),
+    default=3.0,
+    show_default=True,
+    help="Seconds to wait for an answer.",
+)
 @click.option(
     "--ca", type=click.Path(path_type=Path, exists=True), help="PEM file with the certificate authority; enables TLS."
 )

@@ -44,7 +44,7 @@ def checked(method: _Method) -> _Method:
     def check(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         for name, given in named.items():
             # Most are of the exact type, and cost no more; whole numbers may be too large.
-            if name in kinds and (type(given) is not kinds[name][0] or type(given) is int):
+            if name in kinds and (type(given) is not kinds[name][0] or type(given) is int or name == "timeout"):
                 named[name] = _fitting(name, given, *kinds[name])
         return tuple(
             _fitting(name, given, *kinds[name]) if name in kinds else given
@@ -105,6 +105,9 @@ def _fitting(name: str, given: Any, kind: object, is_optional: bool) -> Any:  # 
         raise InvalidArgumentError.of(name, f"must be {said}, not {_shown(given)}")
     if isinstance(found, int) and abs(found) > _INT64_MAX:
         raise InvalidArgumentError.of(name, "must fit into 64 bits")
+    # A comparison with NaN is false.
+    if name == "timeout" and not found > 0:
+        raise InvalidArgumentError.of(name, f"must be more than 0 seconds, not {_shown(given)}")
     return found
 
 

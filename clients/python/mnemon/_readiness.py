@@ -4,6 +4,7 @@ import time
 
 import grpc
 
+from mnemon._arguments import check_number
 from mnemon._errors import DeadlineExceededError
 
 METHOD = "/grpc.health.v1.Health/Check"
@@ -24,6 +25,7 @@ class Readiness:
     """One wait: the time left, and the last observation."""
 
     def __init__(self, address: str, timeout: float) -> None:
+        check_number("timeout", timeout)
         self._address, self._timeout = address, timeout
         self._end = time.monotonic() + timeout
         self._pause = 0.02

@@ -10,6 +10,7 @@ from mnemon._channel import SERVICE_CONFIG, is_local, resolve_address
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1 import knowledge_store_pb2_grpc
 
+from tests.support import command, server_command
 from tests.support.repository import ROOT
 from tests.unit.client.scripted_server import failing, found, receipts, scripted_server
 
@@ -199,3 +200,31 @@ def test_waiting_for_a_missing_server_ends_in_time_and_says_what_was_seen() -> N
         client.wait_until_ready(timeout=0.3)
 
     assert 0.3 <= time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), 0, -1.0], ids=str)
+def test_a_timeout_that_no_call_could_keep_is_refused_by_name(timeout: float) -> None:
+    told = r"timeout: must be more than 0 seconds, not "
+    with pytest.raises(mnemon.InvalidArgumentError, match=told):
+        mnemon.Client("127.0.0.1:1", timeout=timeout)
+    with mnemon.Client("127.0.0.1:1") as client:
+        for call in (
+            lambda: client.documents.get("a", timeout=timeout),
+            lambda: client.wait_until_ready(timeout),
+            lambda: next(client.archive.export(timeout=timeout)),
+            lambda: list(client.documents.put_many([("a", "b")], timeout=timeout)),
+        ):
+            with pytest.raises(mnemon.InvalidArgumentError, match=told):
+                call()
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "-1"])
+@pytest.mark.parametrize("option", ["--timeout", "--wait"])
+def test_options_take_only_a_number_of_seconds(option: str, seconds: str) -> None:
+    done = command.run("127.0.0.1:1", option, seconds, "whoami")
+    assert done.returncode == 2
+    assert f"Invalid value for '{option}'" in done.stderr
+    if option == "--timeout":
+        done = server_command.run("health", option, seconds)
+        assert done.returncode == 2
+        assert f"Invalid value for '{option}'" in done.stderr

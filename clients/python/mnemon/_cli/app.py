@@ -21,6 +21,7 @@ from mnemon._cli.facts.write import facts
 from mnemon._cli.memories.create import remember
 from mnemon._cli.memories.delete import forget, reinforce
 from mnemon._cli.memories.search import forecast, list_memories, recall
+from mnemon._cli.options import Seconds
 from mnemon._cli.profiles import PROFILE_VARIABLE, ProfileError, read_profile
 from mnemon._cli.rules.commands import rules
 from mnemon._cli.semantic.save import learn, unlearn
@@ -131,14 +132,14 @@ def _sentence(error: MnemonError) -> str:
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min=0, min_open=True),
     default=DEFAULT_TIMEOUT_S,
     show_default=True,
     help="Maximum duration of a call, in seconds.",
 )
 @click.option(
     "--wait",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=0.0,
     help="Seconds to wait until the server is ready, such as one that is starting.",
 )

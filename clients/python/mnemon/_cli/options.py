@@ -1,6 +1,7 @@
 """Options that several commands share, and how their values are typed."""
 
 import functools
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -32,6 +33,17 @@ mode_option = click.option(
     show_default=True,
     help="Search by meaning, by word, or both.",
 )
+
+
+class Seconds(click.FloatRange):
+    """A duration in seconds; click's ranges accept nan, and inf without an upper bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is not a number of seconds, such as 30 or 0.5", param, ctx)
+        return seconds
 
 
 def typed(text: str) -> FilterValue:
