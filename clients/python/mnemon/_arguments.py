@@ -106,7 +106,7 @@ def _fitting(name: str, given: Any, kind: object, is_optional: bool) -> Any:  # 
     if isinstance(found, int) and abs(found) > _INT64_MAX:
         raise InvalidArgumentError.of(name, "must fit into 64 bits")
     # A comparison with NaN is false.
-    if name == "timeout" and not found > 0:
+    if name == "timeout" and not (isinstance(found, int | float) and found > 0):
         raise InvalidArgumentError.of(name, f"must be more than 0 seconds, not {_shown(given)}")
     return found
 

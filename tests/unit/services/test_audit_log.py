@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mnemon_server.domain.access.audit import AuditEntry, LeftOut
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.audit_file import AuditFile, read_audit, verify_audit
+from mnemon_server.services.access import audit
 from mnemon_server.services.access.audit import STRANGERS_MAX, TOGETHER_MAX, AuditLog
+from mnemon_server.services.shared import periodic
 
 from tests.support.server import until
 
@@ -54,6 +57,23 @@ async def test_entries_wait_while_the_disk_fails_and_what_is_too_much_is_counted
         await until(lambda: disk.writes)
     assert written(tmp_path, "request_id") == ["0", "1", "2"]
     assert written(tmp_path, "left_out") == [2]
+
+
+async def test_a_log_that_cannot_be_written_is_reported_once_and_again_when_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger=periodic.log.name)
+    monkeypatch.setattr(audit, "INTERVAL_S", 0.01)
+    disk = Disk(tmp_path)
+    (tmp_path / "audit").rename(tmp_path / "elsewhere")
+    async with AuditLog(disk) as log:
+        log.record(entry(1))
+        await until(lambda: disk.attempts >= 5)
+        (tmp_path / "elsewhere").rename(tmp_path / "audit")
+        await until(lambda: "recovered" in caplog.text)
+    assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
+    assert "the audit log could not be written" in caplog.messages[0]
+    assert written(tmp_path, "request_id") == ["1"]
 
 
 async def test_more_entries_than_are_written_together_keep_their_order(tmp_path: Path) -> None:

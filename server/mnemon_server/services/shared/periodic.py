@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 class Periodic(ABC):
     """Does its work at once, and then after each interval. An async context manager; belongs to one event loop.
 
-    A failure is logged, and the work is done again after the next interval.
+    After a failure, the work is done again after the next interval. The log has the failure once, and its end.
     """
 
     def __init__(self, failure: str, *, interval_s: float) -> None:
@@ -57,13 +57,21 @@ class Periodic(ABC):
             log.warning("%s, of %s: %s", self._failure, tenant, error)
 
     async def _run(self) -> None:
+        told = ""
         while True:
             wait_s = None
             try:
                 wait_s = await self._turn()
+                if told:
+                    log.info("recovered: %s", self._failure)
+                told = ""
             except MnemonError as error:
                 # An expected error, such as a full disk: the next turn may succeed.
-                log.warning("%s: %s", self._failure, error)
-            except Exception:
-                log.exception(self._failure)
+                if str(error) != told:
+                    log.warning("%s: %s", self._failure, error)
+                told = str(error)
+            except Exception as error:
+                if repr(error) != told:
+                    log.exception(self._failure)
+                told = repr(error)
             await asyncio.sleep(self._interval_s if wait_s is None else min(wait_s, self._interval_s))
