@@ -72,6 +72,14 @@ async def test_writes_administration_and_refusals_are_in_the_log_without_any_tex
     assert len(shown(tmp_path, "--subject", f"key:{key_id(reader)}")) == 1
     assert len(shown(tmp_path, "--method", "Create", "--since", "2026-01-01")) == 4
     assert shown(tmp_path, "--since", "2999-01-01") == []
+    for flags, told in (
+        (("--subject", "ada"), "a subject is that of a caller"),
+        (("--tenant", "ada"), "no entry matches"),
+    ):
+        nothing = run_command("audit", "show", "--data-dir", str(tmp_path), *flags)
+        assert (nothing.returncode, nothing.stdout) == (0, "")
+        assert nothing.stderr.startswith("no entry matches\n")
+        assert told in nothing.stderr
 
 
 async def test_reads_are_in_the_log_if_that_is_asked_for_and_nothing_if_it_is_off(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def show(
         folder = _folder(data_dir)
         callers = {subject, caller_names(folder)(subject)} if subject is not None else set()
         named = audit_hash(folder, tenant or "", record) if record is not None else None
+        count = 0
         for entry in read_audit(folder):
             if (
                 (tenant is None or entry.get("tenant", "") == tenant)
@@ -77,6 +78,15 @@ def show(
                 and (named is None or named in entry.get("records", ()))
             ):
                 echo(json.dumps(entry))
+                count += 1
+    if not count:
+        echo("no entry matches", err=True)
+        if subject is not None:
+            echo(
+                "a subject is that of a caller, as `mnemon whoami` shows it, and is compared as a whole: key:ID, "
+                "jwt:ISSUER:SUBJECT or mtls:NAME; the users of records are not in the log",
+                err=True,
+            )
 
 
 def _folder(data_dir: Path | None) -> Path:
