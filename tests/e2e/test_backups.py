@@ -190,6 +190,7 @@ def test_damage_is_found_and_names_the_file(sound: Path, tmp_path: Path, name: s
     file.write_bytes(content)
 
     verified = run("verify", str(tmp_path))
+    assert "A damaged backup cannot be repaired" in verified.stderr and "Next" not in verified.stderr
     assert (verified.returncode, file.name in verified.stdout) == (1, True)
     done = run("restore", str(tmp_path / "next"), "--data-dir", str(tmp_path / "data"))
     assert (done.returncode, file.name in done.stderr) == (1, True)

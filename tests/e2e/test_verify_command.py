@@ -86,6 +86,7 @@ def test_a_sound_folder_is_read_and_left_as_it_is(sound: Path) -> None:
     before = contents(sound)
     done = run_command("verify", str(sound))
     assert (done.returncode, done.stdout) == (0, "1 vaults; 0 places are damaged\n"), done.stderr
+    assert "Next" not in done.stderr
     assert contents(sound) == before
 
 
@@ -117,6 +118,9 @@ def test_the_command_names_damage_and_fails(folder: Path) -> None:
     tables = {(each.get("table"), each.get("row")) for each in said["damages"]}
     assert ("document", "'note'") in tables
     assert any(each["file"].endswith(".segment") for each in said["damages"])
+    told = run_command("verify", str(folder)).stderr
+    [step] = said["next_steps"]
+    assert step in told and f"`mnemon-server repair --data-dir {folder} --dry-run`" in step
 
 
 def test_a_file_that_cannot_be_opened_is_damage_and_others_are_read(folder: Path) -> None:

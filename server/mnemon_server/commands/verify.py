@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -59,16 +60,37 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
             damages += _links(folder)
             damages += _access(VaultKeyFile(folder, master, KEY_NAME))
             damages += _segments(folder, within, bar)
-            damages += [damage for backup in backups for damage in _backup(backup, folder, bar)]
+            of_backups = [damage for backup in backups for damage in _backup(backup, folder, bar)]
+    steps = [*_next_steps(folder, has_damage=bool(damages), has_bad_backup=bool(of_backups))]
+    damages += of_backups
     if as_json:
         figures = {"sound": not damages, "vaults": len(files), "backups": len(backups), "damages": damages}
+        figures |= {"next_steps": steps} if steps else {}
         echo(json.dumps(figures, indent=2))
     else:
         for damage in damages:
             echo(f"{damage['file']}: {damage['text']}")
         kept = f", {len(backups):,} backups" if backups else ""
         echo(f"{len(files):,} vaults{kept}; {len(damages):,} places are damaged")
+        for step in steps:
+            echo(step, err=True)
     sys.exit(1 if damages else 0)
+
+
+def _next_steps(folder: Path, *, has_damage: bool, has_bad_backup: bool) -> Iterator[str]:
+    """What an operator can do about the damage."""
+    where = shlex.quote(str(folder))
+    if has_damage:
+        yield (
+            f"Next: stop the server and run `mnemon-server repair --data-dir {where} --dry-run`. For each file, it "
+            "says whether `repair` can make it anew from the rest, or only a backup brings it back: "
+            f"`mnemon-server restore BACKUP --data-dir {where} --tenant TENANT --replace`."
+        )
+    if has_bad_backup:
+        yield (
+            "A damaged backup cannot be repaired, nor can those that build on it be restored: make a new one with "
+            "`mnemon-server backup FOLDER`, without a base."
+        )
 
 
 def _vault(keys: "VaultKeyFile", folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
