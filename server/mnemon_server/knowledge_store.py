@@ -13,9 +13,8 @@ Stores open on first use, so creating one does not fail if a backend is unavaila
 import asyncio
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
-from pathlib import Path
+from contextlib import contextmanager
+from os import PathLike
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -24,7 +23,7 @@ from mnemon import IgnoredFilterWarning, UnmatchedFilterWarning
 from mnemon._messages.documents import warn_of_filters
 
 from mnemon_server.app import open_document_store
-from mnemon_server.config.loading import load_settings
+from mnemon_server.config.loading import load_settings, settings_from_arguments
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.documents import (
     TOP_K_DEFAULT,
@@ -46,6 +45,7 @@ from mnemon_server.domain.errors import (
     SearchError,
 )
 from mnemon_server.domain.records import FilterValue, MetadataValue, WriteOutcome
+from mnemon_server.domain.validation import refuse, type_violations
 from mnemon_server.services.documents.store import DocumentStore
 
 __all__ = [
@@ -120,51 +120,60 @@ class InvalidSearchError(SearchError, InvalidArgumentError):
 
 
 class ConfiguredStore:
-    """A `KnowledgeStore` created from settings. It belongs to the event loop that first used it.
+    """A `KnowledgeStore` created from settings. While it is open, it belongs to the event loop that opened it.
 
-    `async with` may be nested. Leaving the outermost block closes the store; a later use opens it again.
+    `async with` may be nested. Leaving the outermost block closes the store, as do `aclose` and the end of
+    `asyncio.run`; a later use opens it again.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._opening = asyncio.Lock()
-        self._stack = AsyncExitStack()
-        self._store: DocumentStore | None = None
+        self._kept: tuple[asyncio.Task[None], asyncio.Future[DocumentStore]] | None = None
+        """The task that keeps the store open, and the store once it is."""
         self._users = 0
 
     async def index_document(
         self, doc_id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None
     ) -> bool:
         """See KnowledgeStore."""
-        store = await self._opened()
+        given = {} if metadata is None else metadata
         with _invalid_as(InvalidDocumentError):
-            await store.index(IndexRequest(document=Document(doc_id, content, metadata or {})))
+            refuse(type_violations({"document.doc_id": doc_id, "document.content": content}, str))
+            refuse(type_violations({"document.metadata": given}, Mapping))
+            store = await self._opened()
+            await store.index(IndexRequest(document=Document(doc_id, content, given)))
         return True
 
     async def search(
         self, query: str, top_k: int = TOP_K_DEFAULT, filters: Mapping[str, FilterValue] | None = None
     ) -> list[SearchResult]:
         """See KnowledgeStore."""
-        store = await self._opened()
+        given = {} if filters is None else filters
         with _invalid_as(InvalidSearchError):
-            where = DocumentFilter(filters=filters or {})
+            refuse(type_violations({"query": query}, str))
+            refuse(type_violations({"top_k": top_k}, int))
+            refuse(type_violations({"filters": given}, Mapping))
+            store = await self._opened()
+            where = DocumentFilter(filters=given)
             answer = await store.search(SearchQuery(text=query, top_k=top_k, where=where))
         warn_of_filters(answer.filters.ignored, answer.filters.unmatched)
         return list(answer.results)
 
     async def get_by_id(self, doc_id: str) -> Document | None:
         """See KnowledgeStore."""
-        store = await self._opened()
         try:
             with _invalid_as(InvalidDocumentError):
+                refuse(type_violations({"doc_id": doc_id}, str))
+                store = await self._opened()
                 return await store.get(doc_id)
         except DocumentNotFoundError:
             return None
 
     async def delete(self, doc_id: str) -> bool:
         """See KnowledgeStore."""
-        store = await self._opened()
         with _invalid_as(InvalidDocumentError):
+            refuse(type_violations({"doc_id": doc_id}, str))
+            store = await self._opened()
             receipt = await store.delete(doc_id, allow_missing=True)
         return receipt.outcome is WriteOutcome.DELETED
 
@@ -178,10 +187,16 @@ class ConfiguredStore:
         return (await store.check_health()).is_serving
 
     async def aclose(self) -> None:
-        """Closes the engines. Acknowledged data stays stored."""
-        async with self._opening:
-            self._store = None
-            await self._stack.aclose()
+        """Closes the engines, if they are open. Acknowledged data stays stored, and a later use opens them again."""
+        if self._kept is None or self._kept[0].done():
+            return
+        keeper, opened = self._kept
+        _check_loop(keeper)
+        await asyncio.wait([opened])
+        keeper.cancel()
+        await asyncio.wait([keeper])
+        if not keeper.cancelled() and (error := keeper.exception()):
+            raise error
 
     async def __aenter__(self) -> Self:
         self._users += 1
@@ -195,10 +210,28 @@ class ConfiguredStore:
             await self.aclose()
 
     async def _opened(self) -> DocumentStore:
-        async with self._opening:
-            if self._store is None:
-                self._store = await self._stack.enter_async_context(open_document_store(self._settings, report=_report))
-            return self._store
+        while self._kept is not None and not self._kept[0].done():
+            keeper, opened = self._kept
+            _check_loop(keeper)
+            if not keeper.cancelling():
+                return await asyncio.shield(opened)
+            await asyncio.wait([keeper])
+        opened = asyncio.get_running_loop().create_future()
+        self._kept = asyncio.create_task(self._keep_open(opened)), opened
+        return await asyncio.shield(opened)
+
+    async def _keep_open(self, opened: "asyncio.Future[DocumentStore]") -> None:
+        """Holds the engines until it is cancelled: by `aclose`, or by `asyncio.run` at its end."""
+        try:
+            async with open_document_store(self._settings, report=_report) as store:
+                opened.set_result(store)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+        finally:
+            opened.cancel()
 
 
 class ChromaDBStore(ConfiguredStore):
@@ -215,13 +248,12 @@ class ChromaDBStore(ConfiguredStore):
         port: int = DEFAULTS.chroma_port,
         ssl: bool = False,
         collection: str = DEFAULTS.collection,
-        data_dir: Path = DEFAULTS.data_dir,
+        data_dir: str | PathLike[str] = DEFAULTS.data_dir,
         embedding_model: str = DEFAULTS.embedding_model,
     ) -> None:
         super().__init__(
-            replace(
-                DEFAULTS,
-                knowledge_store_backend="chromadb",
+            _settings(
+                "chromadb",
                 chroma_host=host,
                 chroma_port=port,
                 chroma_ssl=ssl,
@@ -235,17 +267,20 @@ class ChromaDBStore(ConfiguredStore):
 class LocalStore(ConfiguredStore):
     """Documents in the records of `data_dir`. Every search compares all of them."""
 
-    def __init__(self, *, data_dir: Path = DEFAULTS.data_dir, embedding_model: str = DEFAULTS.embedding_model) -> None:
-        super().__init__(
-            replace(DEFAULTS, knowledge_store_backend="local", data_dir=data_dir, embedding_model=embedding_model)
-        )
+    def __init__(
+        self,
+        *,
+        data_dir: str | PathLike[str] = DEFAULTS.data_dir,
+        embedding_model: str = DEFAULTS.embedding_model,
+    ) -> None:
+        super().__init__(_settings("local", data_dir=data_dir, embedding_model=embedding_model))
 
 
 class InMemoryStore(ConfiguredStore):
     """Documents in memory. Closing the store deletes them."""
 
     def __init__(self, *, embedding_model: str = DEFAULTS.embedding_model) -> None:
-        super().__init__(replace(DEFAULTS, knowledge_store_backend="in_memory", embedding_model=embedding_model))
+        super().__init__(_settings("in_memory", embedding_model=embedding_model))
 
 
 _stores: dict[Settings, ConfiguredStore] = {}
@@ -266,12 +301,24 @@ def get_knowledge_store() -> ConfiguredStore:
     return _stores[settings]
 
 
+def _settings(backend: str, **arguments: Any) -> Settings:
+    return settings_from_arguments({"knowledge_store_backend": backend, **arguments})
+
+
 @contextmanager
 def _invalid_as(kind: type[InvalidArgumentError]) -> Iterator[None]:
     try:
         yield
     except InvalidArgumentError as error:
         raise kind(error.violations) from error
+
+
+def _check_loop(keeper: "asyncio.Task[None]") -> None:
+    if keeper.get_loop() is not asyncio.get_running_loop():
+        raise KnowledgeStoreError(
+            "the store is open in another event loop: close it there, by `async with` or `await store.aclose()`, "
+            "before another loop uses it"
+        )
 
 
 def _report(sentence: str) -> None:

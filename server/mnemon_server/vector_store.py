@@ -2,7 +2,7 @@
 
     from mnemon_server.vector_store import LocalVectorStore
 
-    with LocalVectorStore(Path("vectors")) as store:
+    with LocalVectorStore("vectors") as store:
         store.store("note-1", "Ada prefers window seats.", {"topic": "travel"})
         for found in store.search("Where does Ada like to sit?", n_results=3, where={"topic": "travel"}):
             print(found.similarity, found.content)
@@ -15,8 +15,7 @@ ChromaDB is built from them.
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
-from pathlib import Path
+from os import PathLike
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +23,7 @@ import structlog
 
 from mnemon_server.assembly.embedder import open_configured_embedder
 from mnemon_server.assembly.settings import chroma_settings, search_settings, vault_settings
+from mnemon_server.config.loading import settings_from_arguments
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import (
@@ -177,8 +177,11 @@ class ConfiguredVectorStore:
 class LocalVectorStore(ConfiguredVectorStore):
     """Texts in the folder `path`, with their vectors in memory."""
 
-    def __init__(self, path: Path = DEFAULT_PATH, *, embedding_model: str = DEFAULTS.embedding_model) -> None:
-        super().__init__(replace(DEFAULTS, data_dir=Path(path), embedding_model=embedding_model), uses_chroma=False)
+    def __init__(
+        self, path: str | PathLike[str] = DEFAULT_PATH, *, embedding_model: str = DEFAULTS.embedding_model
+    ) -> None:
+        settings = settings_from_arguments({"data_dir": path, "embedding_model": embedding_model})
+        super().__init__(settings, uses_chroma=False)
 
 
 class ChromaVectorStore(ConfiguredVectorStore):
@@ -190,7 +193,7 @@ class ChromaVectorStore(ConfiguredVectorStore):
 
     def __init__(
         self,
-        path: Path = DEFAULT_PATH,
+        path: str | PathLike[str] = DEFAULT_PATH,
         *,
         host: str = "",
         port: int = DEFAULTS.chroma_port,
@@ -198,14 +201,15 @@ class ChromaVectorStore(ConfiguredVectorStore):
         collection: str = COLLECTION,
         embedding_model: str = DEFAULTS.embedding_model,
     ) -> None:
-        settings = replace(
-            DEFAULTS,
-            data_dir=Path(path),
-            chroma_host=host,
-            chroma_port=port,
-            chroma_ssl=ssl,
-            collection=collection,
-            embedding_model=embedding_model,
+        settings = settings_from_arguments(
+            {
+                "data_dir": path,
+                "chroma_host": host,
+                "chroma_port": port,
+                "chroma_ssl": ssl,
+                "collection": collection,
+                "embedding_model": embedding_model,
+            }
         )
         super().__init__(settings, uses_chroma=True)
 
@@ -217,7 +221,7 @@ _making = threading.Lock()
 def get_vector_store(
     backend: str = "local",
     *,
-    path: Path = DEFAULT_PATH,
+    path: str | PathLike[str] = DEFAULT_PATH,
     host: str = "",
     port: int = DEFAULTS.chroma_port,
     ssl: bool = False,

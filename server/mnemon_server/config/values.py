@@ -1,6 +1,7 @@
 """One row of the table of settings: how its value is parsed, validated and shown."""
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,7 +157,7 @@ def _parse_verbatim(raw: Any) -> Verbatim:
 
 
 def _parse_path(raw: Any) -> Path:
-    text = _parse_text(raw)
+    text = _parse_text(os.fspath(raw))
     if not text:
         raise ValueError(raw)
     return Path(text).expanduser()

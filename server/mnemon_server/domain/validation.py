@@ -23,6 +23,7 @@ from mnemon_server.domain.records import (
 
 REQUEST_ID_BYTES_MAX = 128
 SCOPE_BYTES_MAX = 256
+_KINDS: Mapping[type, str] = {str: "a text", int: "a whole number", Mapping: "a mapping of keys to values"}
 BLANK_PROBLEM = "must not be blank: it needs a character that can be seen"
 
 _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -39,6 +40,13 @@ def doc_id_violations(doc_id: str, field: str = "doc_id") -> Iterable[FieldViola
         yield FieldViolation(field, "must not contain control characters")
     elif has_unpaired_surrogate(doc_id):
         yield FieldViolation(field, "must be valid Unicode")
+
+
+def type_violations(arguments: Mapping[str, object], kind: type) -> Iterable[FieldViolation]:
+    """The violations in a program's arguments, by name, of which each must be a `kind`."""
+    for name, value in arguments.items():
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            yield FieldViolation(name, f"must be {_KINDS[kind]}, not {type(value).__name__}")
 
 
 def document_violations(document: Document, field: str = "document") -> Iterable[FieldViolation]:

@@ -30,6 +30,7 @@ from mnemon_server.domain.validation import (
     normalised,
     refuse,
     text_violations,
+    type_violations,
 )
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.engines.promises.records import RecordEngine
@@ -111,14 +112,16 @@ class RecordVectorStore:
 
     def store(self, id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None) -> None:  # noqa: A002
         """See VectorStore."""
-        document = Document(id, content, metadata or {})
+        given = {} if metadata is None else metadata
+        refuse([*type_violations({"id": id, "content": content}, str), *type_violations({"metadata": given}, Mapping)])
+        document = Document(id, content, given)
         refuse(_document_violations(document))
         [passages] = embed_blocking(self._embedder, [placed(document, self._records.heads)])
         self._records.put_document(DocumentWrite(document=normalised(document), passages=passages)).result()
 
     def get(self, id: str) -> StoredText | None:  # noqa: A002
         """See VectorStore."""
-        refuse(doc_id_violations(id, "id"))
+        _check_id(id)
         [document] = self._records.get_documents([id])
         if document is None or document.hidden:
             return None
@@ -128,22 +131,27 @@ class RecordVectorStore:
         self, query: str, n_results: int = N_RESULTS_DEFAULT, where: Mapping[str, FilterValue] | None = None
     ) -> list[Neighbour]:
         """See VectorStore."""
-        refuse([*_search_violations(query, n_results), *_where_violations(where or {})])
+        given = {} if where is None else where
+        refuse([*type_violations({"query": query}, str), *type_violations({"n_results": n_results}, int)])
+        refuse(type_violations({"where": given}, Mapping))
+        refuse([*_search_violations(query, n_results), *_where_violations(given)])
         if not query.strip():
             return []
         found = self._passages.find(
-            PassageQuery(text=query, where=RecordFilter(dict(where or {})), mode=SearchMode.VECTOR, limit=n_results)
+            PassageQuery(text=query, where=RecordFilter(dict(given)), mode=SearchMode.VECTOR, limit=n_results)
         )
         return [_neighbour(hit) for hit in found.hits]
 
     def delete(self, id: str) -> bool:  # noqa: A002
         """See VectorStore."""
-        refuse(doc_id_violations(id, "id"))
+        _check_id(id)
         return self._records.delete_document(id).result().outcome is WriteOutcome.DELETED
 
     def update_metadata(self, id: str, metadata: Mapping[str, MetadataValue]) -> None:  # noqa: A002
         """See VectorStore."""
-        refuse([*doc_id_violations(id, "id"), *metadata_violations(metadata, "metadata")])
+        _check_id(id)
+        refuse(type_violations({"metadata": metadata}, Mapping))
+        refuse(metadata_violations(metadata, "metadata"))
 
         outcome = None
         while outcome is None:
@@ -210,6 +218,11 @@ def _neighbour(hit: PassageHit) -> Neighbour:
     cosine = hit.cosine if hit.cosine is not None else 0.0
     document = hit.document
     return Neighbour(document.doc_id, document.content, document.metadata, 1.0 - cosine, min(max(cosine, 0.0), 1.0))
+
+
+def _check_id(text_id: str) -> None:
+    refuse(type_violations({"id": text_id}, str))
+    refuse(doc_id_violations(text_id, "id"))
 
 
 def _document_violations(document: Document) -> Iterable[FieldViolation]:
