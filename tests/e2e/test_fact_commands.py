@@ -142,9 +142,12 @@ def test_calls_are_parsed_from_a_text_run_and_counted(address: str, client: Clie
     assert done.returncode == 1
     first, second = done.stdout.splitlines()
     assert "manage_memory: created memory " in first and "gone: error: " in second
+    assert "line 4: a block of cut gave no call: " in done.stderr
+    unread = run(address, "tools", "execute", stdin="[[ABP_TOOL:cut]]{")
+    assert (unread.returncode, unread.stdout) == (1, "") and "line 1: a block of cut gave no call: " in unread.stderr
     assert [each.value for each in client.facts.list(ADA)] == [{"content": "Ada likes tea."}]
     plain = run(address, "tools", "execute", "--config", "user_id=ada", stdin="Good morning.")
     assert (plain.returncode, plain.stdout) == (0, "no call: the text is the model's answer\n")
     [stats] = run_json(address, "tools", "stats")
-    assert stats["total"] == before.total + 3
+    assert stats["total"] == before.total + 4
     assert "no marker" in run(address, "tools", "stats").stdout

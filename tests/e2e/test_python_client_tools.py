@@ -210,6 +210,12 @@ def test_every_call_of_a_text_runs_and_a_failing_one_fails_alone(client: Client)
     assert found.output is not None
     assert [match.value for match in found.output.artifact] == [{"content": "Ada likes tea."}]
     assert [result.call_id for result in done.results] == [call.call_id for call in done.parsed.calls]
+    for given, reason in (
+        ('{"content": two words}', "a word outside of a string"),
+        ('{"a": "C:\\"}', "write a backslash"),
+    ):
+        with pytest.raises(mnemon.InvalidArgumentError, match=f"arguments: .* could not be repaired: .*{reason}"):
+            client.tools.call("manage_memory", given, config=ADA)
     nowhere = client.tools.execute(abp("search_memory", {"query": "tea"}))
     assert isinstance(nowhere.results[0].error, mnemon.ConfigurationError)
 

@@ -98,7 +98,7 @@ class AsyncTools(AsyncService):
         given = tool_requests.arguments_of(arguments)
         if isinstance(given, str):
             parsed = await self.parse(tool_requests.as_block(tool, given), timeout=timeout)
-            given = tool_requests.repaired(given, parsed.calls)
+            given = tool_requests.repaired(given, parsed)
         request = tool_requests.call(tool, given, about=about, response_format=response_format, request_id=request_id)
         response = await self._call(self._stub.CallTool, request, timeout, repeatable=False)
         return tool_convert.output_from_pb(response.output)
@@ -125,7 +125,7 @@ class AsyncTools(AsyncService):
         **options: Unpack[tools.ParseOptions],
     ) -> tools.ExecutedText:
         """Finds the calls in a model's text and runs them in order, at most 64. One failed call does not stop the
-        others.
+        others. A block that cannot be read has no result: `parsed.problems` has its tool, its line and the reason.
 
         The arguments are those of `call`, and `options` those of `ParseOptions`.
         """

@@ -1,7 +1,7 @@
 """Builds the request of every call about tools; both clients share it."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mnemon import _tool_definitions as definitions
@@ -83,14 +83,15 @@ def as_block(tool: str, arguments: str) -> str:
     return f"[[ABP_TOOL:{tool}]]\n{arguments}\n[[END_ABP_TOOL]]"
 
 
-def repaired(given: str, calls: Sequence[tools.ToolCall]) -> dict[str, Any]:
+def repaired(given: str, parsed: tools.ParsedText) -> dict[str, Any]:
     """The arguments in the only call of a parsed block.
 
     Raises InvalidArgumentError if they could not be repaired, or end within a text: the rest of it is lost.
     """
-    if len(calls) != 1:
-        raise invalid("arguments", f"must be a JSON object, and could not be repaired: {given[:80]!r}")
-    [found] = calls
+    if len(parsed.calls) != 1:
+        reasons = "; ".join(problem.reason for problem in parsed.problems) or "it holds no object"
+        raise invalid("arguments", f"must be a JSON object, and could not be repaired: {reasons}: {given[:80]!r}")
+    [found] = parsed.calls
     if tools.JsonRepair.OPEN_STRINGS in found.repairs:
         raise invalid("arguments", f"end within a text, as a reply does that is cut at its maximum: {given[-80:]!r}")
     return {**({"action": found.action} if found.action else {}), **found.parameters}

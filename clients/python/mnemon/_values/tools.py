@@ -186,7 +186,7 @@ class ToolCallResult(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ExecutedText(JsonValue):
-    """The parsed text, and the result of each call, in order."""
+    """The parsed text, and the result of each call, in order. Blocks that are no calls are in `parsed.problems`."""
 
     parsed: ParsedText
     results: tuple[ToolCallResult, ...]

@@ -886,7 +886,9 @@ class ExecuteTextResponse(_message.Message):
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCallResult]:
-        """One result per call, or per command of a call, in order."""
+        """One result per call, or per command of a call, in order. A block that cannot be read as a call is not run and has no
+        result: parsed.problems has its tool, its place and the reason.
+        """
 
     def __init__(
         self,

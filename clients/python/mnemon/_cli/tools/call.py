@@ -148,16 +148,21 @@ def parse(session: Session, file: Any, *, options: ParseOptions, as_json: bool) 
 @json_option
 @click.pass_obj
 def execute(session: Session, file: Any, *, about: dict[str, Any], options: ParseOptions, as_json: bool) -> None:
-    """Run the calls in a model's text from FILE or standard input, in order; exit code 1 if one fails."""
+    """Run the calls in a model's text from FILE or standard input, in order.
+
+    The exit code is 1 if a call fails, or if a block cannot be read as a call; standard error says why.
+    """
     done = session.client.tools.execute(_text(file), **about, **options)
     if as_json:
         echo(done.to_json())
     else:
         for line in tool_render.result_lines(done.results):
             session.console.print(line, soft_wrap=True)
-        if not done.results:
+        if not done.results and not done.parsed.problems:
             session.console.print(tool_render.parsed_table(done.parsed))
-    if any(result.error for result in done.results):
+    for problem in done.parsed.problems:
+        echo(tool_render.problem_line(problem).plain, err=True)
+    if done.parsed.problems or any(result.error for result in done.results):
         raise SystemExit(1)
 
 

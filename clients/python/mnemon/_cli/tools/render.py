@@ -31,7 +31,7 @@ def parsed_table(parsed: tools.ParsedText) -> RenderableType:
     """The calls of a text, and the blocks that are not calls."""
     if not parsed.calls and not parsed.problems:
         return Text("no call: the text is the model's answer")
-    return Group(_call_table(parsed.calls), *map(_problem_line, parsed.problems))
+    return Group(_call_table(parsed.calls), *map(problem_line, parsed.problems))
 
 
 def result_lines(results: Iterable[tools.ToolCallResult]) -> Iterable[Text]:
@@ -55,6 +55,12 @@ def stats_table(stats: tools.ProtocolStats) -> RenderableType:
     )
 
 
+def problem_line(problem: tools.BlockProblem) -> Text:
+    """Why a block of a text is no call, and where it is."""
+    tool = f" of {problem.tool}" if problem.tool else ""
+    return plain(f"line {problem.line}: a block{tool} gave no call: {problem.reason}", "red")
+
+
 def _call_table(calls: Iterable[tools.ToolCall]) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("tool", overflow="fold")
@@ -65,8 +71,3 @@ def _call_table(calls: Iterable[tools.ToolCall]) -> RenderableType:
         how = "; ".join([f"{call.protocol} {call.call_id}", *call.repairs])
         table.add_row(plain(call.tool), plain(call.action), Group(parameters, plain(how, "dim")))
     return table
-
-
-def _problem_line(problem: tools.BlockProblem) -> Text:
-    tool = f" of {problem.tool}" if problem.tool else ""
-    return plain(f"line {problem.line}: a block{tool} gave no call: {problem.reason}", "red")
