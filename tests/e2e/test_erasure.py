@@ -264,6 +264,18 @@ async def test_an_erasure_goes_on_by_itself_after_kill_9(tmp_path: Path) -> None
         await until(lambda: not (tmp_path / "tenants" / "default" / "UNFINISHED").exists())
 
 
+async def test_a_vault_is_not_opened_again_and_again_for_an_erasure_that_was_killed_before_it_began(
+    tmp_path: Path,
+) -> None:
+    mark = tmp_path / "tenants" / "default" / "UNFINISHED"
+    async with running(tmp_path) as stubs:
+        await stubs.memories.CreateMemory(memory_of("ada", "tea"))
+    mark.touch()
+    async with running(tmp_path) as stubs:
+        await until(lambda: not mark.exists())
+        assert await receipts_of(stubs) == []
+
+
 async def test_what_was_merged_from_an_erased_statement_falls_and_its_other_part_takes_its_place_again(
     tmp_path: Path,
 ) -> None:

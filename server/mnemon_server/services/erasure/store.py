@@ -164,9 +164,13 @@ class Eraser:
             yield message
 
     async def wait(self) -> None:
-        """Waits until no erasure is running."""
+        """Waits until no erasure is running. The vault is not unfinished after that, unless one failed."""
         while self._runs:
             await asyncio.wait([*self._runs])
+        async with self._turn:
+            # One that was killed, or met a full disk, before it had stored its job has left nothing to complete.
+            if await self._offload(stored_job, self._vault) is None:
+                await asyncio.to_thread(self._vault.set_unfinished, is_unfinished=False)
 
     async def receipts(self) -> list[ErasureReceipt]:
         """The receipts of all erasures, oldest first."""
