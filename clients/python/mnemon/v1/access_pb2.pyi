@@ -179,7 +179,8 @@ class CreateKeyRequest(_message.Message):
     def users(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Binds the key to the records of these users, at most 64, or "*" for all. Records without a user do not exist for the
         holder of a key with bounds, unless it is "*". New ones get the user, if the key has one and the request names none.
-        For readers and writers only.
+        For readers and writers only. An empty list is the same as one that is left out: together with empty namespaces, the
+        key has no bounds.
         """
 
     @_builtins.property

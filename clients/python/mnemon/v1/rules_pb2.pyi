@@ -132,7 +132,9 @@ Global___MergeRuleConfig: _TypeAlias = MergeRuleConfig  # noqa: Y015
 
 @_typing.final
 class RuleConditions(_message.Message):
-    """RuleConditions say to which candidates a rule applies. Everything that is set must match."""
+    """RuleConditions say to which candidates a rule applies. Everything that is set must match. An empty list is the same as
+    one that is left out: it matches every user, persona or source.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
