@@ -8,13 +8,13 @@ import click
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from mnemon import EpisodicEvent, Memory, SemanticMemory
 from mnemon._cli.memories.create import remember
 from mnemon._cli.memories.lines import read_lines
 from mnemon._cli.memories.search import list_memories
-from mnemon._messages import memories as memory_convert
-from mnemon._messages import memory_requests
-from mnemon._messages import semantic as semantic_convert
-from mnemon._messages import timeline as timeline_convert
+from mnemon._messages.filters import keywords_to_pb
+from mnemon._messages.records import event_to_pb, memory_to_pb, statement_to_pb, update_memory
+from mnemon._messages.translation import read
 from mnemon._values.documents import SCOPE_FIELDS
 from mnemon._values.memories import TAGS, MemoryFilters, MemoryTagChanges, MemoryTags
 from mnemon.v1 import episodic_pb2, memory_pb2, semantic_pb2
@@ -69,18 +69,16 @@ def test_a_scope_has_the_same_fields_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "read", "write"),
+    ("message", "kind", "write"),
     [
-        (memory_pb2.Memory(), memory_convert.memory_from_pb, memory_convert.memory_to_pb),
-        (semantic_pb2.SemanticMemory(), semantic_convert.statement_from_pb, semantic_convert.statement_to_pb),
-        (episodic_pb2.EpisodicEvent(), timeline_convert.happened_from_pb, timeline_convert.happened_to_pb),
+        (memory_pb2.Memory(), Memory, memory_to_pb),
+        (semantic_pb2.SemanticMemory(), SemanticMemory, statement_to_pb),
+        (episodic_pb2.EpisodicEvent(), EpisodicEvent, event_to_pb),
     ],
     ids=["memory", "statement", "event"],
 )
-def test_the_client_reads_and_writes_every_text(
-    message: Any, read: Callable[[Any], Any], write: Callable[[Any], Any]
-) -> None:
-    value = read(filled(message))
+def test_the_client_reads_and_writes_every_text(message: Any, kind: type[Any], write: Callable[[Any], Any]) -> None:
+    value = read(kind, filled(message))
     expected = texts_of(message)
     assert {name: getattr(value, name) for name in expected} == expected
     assert {name: getattr(value, name) for name in SCOPE_FIELDS} == texts_of(message.scope)
@@ -101,10 +99,10 @@ def test_the_command_accepts_every_text_of_a_memory(tmp_path: Any) -> None:
     for command in (remember, list_memories):
         assert isinstance(command, click.Command)
         assert {parameter.name for parameter in command.params} >= TAG_NAMES
-    (tmp_path / "lines").write_text(memory_convert.memory_from_pb(filled(memory_pb2.Memory())).to_json())
+    (tmp_path / "lines").write_text(read(Memory, filled(memory_pb2.Memory())).to_json())
     [line] = read_lines(str(tmp_path / "lines"), {}, {})
     expected = filled(memory_pb2.Memory())
-    found = memory_convert.memory_to_pb(line.item)  # type: ignore[union-attr]
+    found = memory_to_pb(line.item)  # type: ignore[union-attr]
     assert (texts_of(found), found.scope) == (texts_of(expected), expected.scope)
 
 
@@ -121,8 +119,7 @@ def test_the_server_stores_and_returns_every_text_of_a_memory() -> None:
 
 @pytest.mark.parametrize("name", sorted(TAG_NAMES))
 def test_every_text_of_a_memory_can_be_changed(name: str) -> None:
-    fields = {"set_metadata": None, "remove_metadata": (), "embedding": None, "expected_revision": None}
-    request = memory_requests.update_memory(ID, **fields, request_id=None, ack="durable", **{name: "new"})  # type: ignore[arg-type]
+    request = update_memory(ID, {name: "new"}, set_metadata=None, remove_metadata=(), ack="durable")
     [path] = request.update_mask.paths
     before = read_create(memory_pb2.CreateMemoryRequest(memory=filled(memory_pb2.Memory()))).memory
     after = memory_pb2.Memory()
@@ -135,6 +132,6 @@ def test_every_text_of_a_memory_can_be_changed(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(TAG_NAMES))
 def test_memories_can_be_found_by_every_text(name: str) -> None:
     assert name in FILTER_FIELDS
-    which = memory_convert.memory_filter_to_pb({name: "wanted"})  # type: ignore[misc]
+    which = keywords_to_pb(memory_pb2.MemoryFilter, {name: "wanted"}, MemoryFilters)
     where = read_list(memory_pb2.ListMemoriesRequest(filter=which)).where
     assert "wanted" in repr(record_filter(where, CONFIDENCE, NOW))

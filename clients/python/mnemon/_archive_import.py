@@ -12,7 +12,7 @@ from mnemon import _archive_lines as lines
 from mnemon._bulk import BulkMethod
 from mnemon._enums import choice, members_by_number, numbers_by_member
 from mnemon._errors import IncompleteArchiveError, InvalidArgumentError, MnemonError
-from mnemon._messages.documents import invalid
+from mnemon._messages.convert import invalid
 from mnemon._status import error_from_item
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult
 from mnemon.v1 import archive_pb2 as pb

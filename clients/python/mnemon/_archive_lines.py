@@ -12,10 +12,9 @@ from typing import Any
 from google.protobuf import timestamp_pb2
 from google.protobuf.message import Message
 
-from mnemon._enums import members_by_number, numbers_by_member
-from mnemon._messages import documents as convert
-from mnemon._messages.documents import invalid
-from mnemon._messages.facts import namespace_to_pb
+from mnemon._enums import choice, members_by_number, numbers_by_member
+from mnemon._messages import convert
+from mnemon._messages.convert import invalid, namespace_to_pb
 from mnemon._values.archive import FORMAT_VERSION, ArchiveLine, RecordKind
 from mnemon._values.documents import SCOPE_FIELDS
 from mnemon._values.timeline import TEXTS as EVENT_TEXTS
@@ -165,7 +164,7 @@ def header_to_pb(line: ArchiveLine) -> pb.ArchiveHeader:
 def record_to_pb(line: object) -> pb.ArchivedRecord:
     """The record of a line. Raises InvalidArgumentError, with the field, if it is not a record."""
     given = _object("record", line, _RECORD)
-    kind = convert.choice("record.kind", given.get("kind", ""), RecordKind)
+    kind = choice("record.kind", given.get("kind", ""), RecordKind)
     record = pb.ArchivedRecord(
         kind=_KINDS_TO_PB[kind],
         id=_text(given, "record", "id"),
@@ -202,11 +201,11 @@ def selection_to_pb(kinds: Any, namespace: Any, scope: Any, *, exact_namespace: 
     """The selection of an export, as a message."""
     names = [kinds] if isinstance(kinds, str) else kinds
     selection = pb.ExportSelection(
-        kinds=[_KINDS_TO_PB[convert.choice("kinds", kind, RecordKind)] for kind in names],
+        kinds=[_KINDS_TO_PB[choice("kinds", kind, RecordKind)] for kind in names],
         exact_namespace=exact_namespace,
     )
     if namespace:
-        selection.namespace.labels.extend(namespace_to_pb(namespace))
+        selection.namespace.labels.extend(namespace_to_pb("namespace", namespace))
     if scope is not None:
         selection.scope.CopyFrom(_scope_to_pb("scope", scope.to_dict()))
     return selection

@@ -1,181 +1,124 @@
 """The bulk methods of the services: the request for each item, and the meaning of its answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from google.protobuf.message import Message
 
 from mnemon._bulk import BulkMethod
 from mnemon._errors import MnemonError
-from mnemon._messages import document_requests as requests
-from mnemon._messages import fact_requests, memory_requests, semantic_requests, timeline_requests
-from mnemon._messages import timeline as timeline_convert
-from mnemon._messages.documents import receipt_from_pb
-from mnemon._messages.semantic import saved_from_pb
-from mnemon._status import error_from_item
+from mnemon._messages import documents, records
+from mnemon._messages.translation import read
 from mnemon._values import documents as values
 from mnemon._values import facts, memories, semantic, timeline
 from mnemon.v1 import episodic_pb2, facts_pb2, knowledge_store_pb2, memory_pb2, semantic_pb2
 
+_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
 
-class BulkIndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
-    """Stores documents; `scope` applies to those without one."""
 
-    noun = "document"
-    noun_plural = "documents"
+class _Writes(BulkMethod[_Given, _Result]):
+    """Writes records, all in the same way: each result has a position, and a receipt or an error."""
 
-    def __init__(self, *, scope: values.Scope | None, ack: str) -> None:
-        self._scope, self._ack = scope, ack
+    kind: ClassVar[Callable[..., Message]]
+    """The message of several requests."""
+    write: ClassVar[Callable[..., Message]]
+    """Makes the request of an item."""
+    results: ClassVar[type[Any]]
 
-    def request(self, given: requests.DocumentLike) -> Message:
-        """The request of one document."""
-        return requests.index_document_like(given, scope=self._scope, ack=self._ack)
+    def __init__(self, **how: Any) -> None:
+        """`how` are further arguments of `write`."""
+        self._how = how
+
+    def request(self, given: _Given) -> Message:
+        """The request of one item."""
+        return type(self).write(given, **self._how)
 
     def message(self, requests: Sequence[Message]) -> Message:
         """One message of the stream."""
-        return knowledge_store_pb2.BulkIndexDocumentsRequest(requests=requests)  # type: ignore[arg-type]
+        return type(self).kind(requests=requests)
 
-    def result(
-        self, position: int, request: Message, answer: knowledge_store_pb2.IndexDocumentResult
-    ) -> values.IndexResult:
-        """The result of one document."""
-        if answer.WhichOneof("outcome") == "receipt":
-            return values.IndexResult(answer.doc_id, receipt=receipt_from_pb(answer.receipt))
-        return values.IndexResult(answer.doc_id, error=error_from_item(answer.error))
+    def result(self, position: int, request: Any, answer: Any) -> _Result:
+        """The result of one item."""
+        found: _Result = read(self.results, answer, position=position)
+        return found
+
+    def failure(self, position: int, given: _Given, error: MnemonError) -> _Result:
+        """The result of an item that cannot be sent."""
+        found: _Result = self.results(position, error=error)
+        return found
+
+
+class BulkIndexDocuments(_Writes[documents.DocumentLike, values.IndexResult]):
+    """Stores documents; `scope` applies to those without one."""
+
+    noun, noun_plural = "document", "documents"
+    kind, write = knowledge_store_pb2.BulkIndexDocumentsRequest, documents.index_document_like
+
+    def result(self, position: int, request: Any, answer: Any) -> values.IndexResult:
+        """The result of one document, by its id."""
+        return read(values.IndexResult, answer)
 
     def failure(self, position: int, given: Any, error: MnemonError) -> values.IndexResult:
         """The result of a document that cannot be sent."""
-        return values.IndexResult(requests.id_of(given), error=error)
+        return values.IndexResult(documents.id_of(given), error=error)
 
 
-class BulkCreateMemories(BulkMethod[memories.MemoryLike, memories.RememberResult]):
+class BulkCreateMemories(_Writes[memories.MemoryLike, memories.RememberResult]):
     """Stores memories; `scope` applies to those without one."""
 
-    noun = "memory"
-    noun_plural = "memories"
-
-    def __init__(self, *, scope: values.Scope | None, ack: str) -> None:
-        self._scope, self._ack = scope, ack
-
-    def request(self, given: memories.MemoryLike) -> Message:
-        """The request of one memory."""
-        return memory_requests.create_memory_like(given, scope=self._scope, ack=self._ack)
-
-    def message(self, requests: Sequence[Message]) -> Message:
-        """One message of the stream."""
-        return memory_pb2.BulkCreateMemoriesRequest(requests=requests)  # type: ignore[arg-type]
-
-    def result(self, position: int, request: Message, answer: memory_pb2.CreateMemoryResult) -> memories.RememberResult:
-        """The result of one memory."""
-        if answer.WhichOneof("outcome") == "receipt":
-            return memories.RememberResult(position, receipt=receipt_from_pb(answer.receipt))
-        return memories.RememberResult(position, error=error_from_item(answer.error))
-
-    def failure(self, position: int, given: Any, error: MnemonError) -> memories.RememberResult:
-        """The result of a memory that cannot be sent."""
-        return memories.RememberResult(position, error=error)
+    noun, noun_plural = "memory", "memories"
+    kind, write = memory_pb2.BulkCreateMemoriesRequest, records.create_memory_like
+    results = memories.RememberResult
 
 
-class SaveSemanticMemories(BulkMethod[semantic.SemanticMemoryLike, semantic.SaveResult]):
+class SaveSemanticMemories(_Writes[semantic.SemanticMemoryLike, semantic.SaveResult]):
     """Saves statements, all with the same policy; `scope` applies to those without one."""
 
-    noun = "statement"
-    noun_plural = "statements"
+    noun, noun_plural = "statement", "statements"
+    kind, write = semantic_pb2.BulkSaveSemanticMemoriesRequest, records.save_like
+    results = semantic.SaveResult
 
-    def __init__(self, *, scope: values.Scope | None, conflict_policy: str, rule: str) -> None:
-        self._scope, self._conflict_policy, self._rule = scope, conflict_policy, rule
-
-    def request(self, given: semantic.SemanticMemoryLike) -> Message:
-        """The request of one statement."""
-        return semantic_requests.save_like(
-            given, scope=self._scope, conflict_policy=self._conflict_policy, rule=self._rule
-        )
-
-    def message(self, requests: Sequence[Message]) -> Message:
-        """One message of the stream."""
-        return semantic_pb2.BulkSaveSemanticMemoriesRequest(requests=requests)  # type: ignore[arg-type]
-
-    def result(
-        self, position: int, request: Message, answer: semantic_pb2.SaveSemanticMemoryResult
-    ) -> semantic.SaveResult:
+    def result(self, position: int, request: Any, answer: Any) -> semantic.SaveResult:
         """The result of one statement."""
-        if answer.WhichOneof("outcome") == "saved":
-            return saved_from_pb(position, answer.saved)
-        return semantic.SaveResult(position, error=error_from_item(answer.error))
-
-    def failure(self, position: int, given: Any, error: MnemonError) -> semantic.SaveResult:
-        """The result of a statement that cannot be sent."""
-        return semantic.SaveResult(position, error=error)
+        return super().result(position, request, answer.saved if answer.HasField("saved") else answer)
 
 
-class RecordEvents(BulkMethod[timeline.EpisodicEvent, timeline.RecordResult]):
+class BulkPutFacts(_Writes[facts.FactLike, facts.PutResult]):
+    """Stores facts, all of them in the same mode."""
+
+    noun, noun_plural = "fact", "facts"
+    kind, write = facts_pb2.BulkPutFactsRequest, records.put_like
+    results = facts.PutResult
+
+
+class RecordEvents(_Writes[timeline.EpisodicEvent, timeline.RecordResult]):
     """Records events; `scope` applies to those without one. Use it once: it remembers what it sent."""
 
-    noun = "event"
-    noun_plural = "events"
+    noun, noun_plural = "event", "events"
+    kind, results = episodic_pb2.BulkRecordEventsRequest, timeline.RecordResult
     # Events are short, and a message costs more than most of them.
     batch_items_max = 1000
 
-    def __init__(self, *, scope: values.Scope | None) -> None:
-        self._scope = scope
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
         self._new_ids: set[str] = set()
 
     def request(self, given: timeline.EpisodicEvent) -> Message:
         """The event with an id, so that sending it again stores nothing new."""
-        event = timeline_requests.event_like(given, scope=self._scope)
+        event = records.event_like(given, **self._how)
         if not event.event_id:
-            event.event_id = timeline_requests.new_id()
+            event.event_id = records.new_event_id()
             self._new_ids.add(event.event_id)
         return episodic_pb2.RecordEventRequest(event=event)
 
-    def message(self, requests: Sequence[Message]) -> Message:
-        """One message of the stream."""
-        return episodic_pb2.BulkRecordEventsRequest(requests=requests)  # type: ignore[arg-type]
-
-    def result(
-        self, position: int, request: episodic_pb2.RecordEventRequest, answer: episodic_pb2.RecordEventResult
-    ) -> timeline.RecordResult:
+    def result(self, position: int, request: Any, answer: Any) -> timeline.RecordResult:
         """The result of one event."""
-        event_id = request.event.event_id
-        is_new = event_id in self._new_ids
+        result, event_id = super().result(position, request, answer), request.event.event_id
+        receipt, is_new = result.receipt, event_id in self._new_ids
         self._new_ids.discard(event_id)
-        if answer.WhichOneof("outcome") != "receipt":
-            return timeline.RecordResult(position, error=error_from_item(answer.error))
-        receipt = timeline_convert.receipt_from_pb(answer.receipt)
-        if receipt.duplicate and is_new and receipt.event_id == event_id:
+        if receipt and receipt.duplicate and is_new and receipt.event_id == event_id:
             # Only this run knows the id, so an earlier try of this run stored the event.
-            receipt = replace(receipt, duplicate=False, replayed=True)
-        return timeline.RecordResult(position, receipt=receipt)
-
-    def failure(self, position: int, given: Any, error: MnemonError) -> timeline.RecordResult:
-        """The result of an event that cannot be sent."""
-        return timeline.RecordResult(position, error=error)
-
-
-class BulkPutFacts(BulkMethod[facts.FactLike, facts.PutResult]):
-    """Stores facts, all of them in the same mode."""
-
-    noun = "fact"
-    noun_plural = "facts"
-
-    def __init__(self, *, mode: str, ack: str) -> None:
-        self._mode, self._ack = mode, ack
-
-    def request(self, given: facts.FactLike) -> Message:
-        """The request of one fact."""
-        return fact_requests.put_like(given, mode=self._mode, ack=self._ack)
-
-    def message(self, requests: Sequence[Message]) -> Message:
-        """One message of the stream."""
-        return facts_pb2.BulkPutFactsRequest(requests=requests)  # type: ignore[arg-type]
-
-    def result(self, position: int, request: Message, answer: facts_pb2.PutFactResult) -> facts.PutResult:
-        """The result of one fact."""
-        if answer.WhichOneof("outcome") == "receipt":
-            return facts.PutResult(position, receipt=receipt_from_pb(answer.receipt))
-        return facts.PutResult(position, error=error_from_item(answer.error))
-
-    def failure(self, position: int, given: Any, error: MnemonError) -> facts.PutResult:
-        """The result of a fact that cannot be sent."""
-        return facts.PutResult(position, error=error)
+            return replace(result, receipt=replace(receipt, duplicate=False, replayed=True))
+        return result

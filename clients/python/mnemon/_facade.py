@@ -25,7 +25,7 @@ from mnemon._memory_tools import (
     create_manage_memory_tool,
     create_search_memory_tool,
 )
-from mnemon._messages.document_requests import DocumentLike
+from mnemon._messages.documents import DocumentLike
 from mnemon._sync.archive import Archive
 from mnemon._sync.backups import Backups
 from mnemon._sync.bridge import Bridge

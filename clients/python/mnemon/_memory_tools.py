@@ -8,7 +8,7 @@ from uuid import UUID
 
 from mnemon import _tool_definitions as definitions
 from mnemon._async.client import AsyncClient
-from mnemon._messages.documents import invalid, text
+from mnemon._messages.convert import invalid, text
 from mnemon._namespaces import needed_of, template_keys, template_labels
 from mnemon._sync.client import Client
 from mnemon._tool_definitions import ResponseFormat, SchemaStyle, ToolDefinition

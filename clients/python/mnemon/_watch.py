@@ -12,7 +12,7 @@ from mnemon._errors import (
     ServerUnreachableError,
     UnavailableError,
 )
-from mnemon._messages.feed import change_from_pb
+from mnemon._messages.changes import change_from_pb
 from mnemon._status import is_busy
 from mnemon._values import feed as changes
 from mnemon.v1 import changes_pb2 as pb

@@ -9,8 +9,8 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon import Client, EpisodicEvent, RoutingPolicy
-from mnemon._messages import timeline as timeline_convert
-from mnemon._messages.feed import change_from_pb
+from mnemon._messages.changes import change_from_pb
+from mnemon._messages.records import event_to_pb
 from mnemon.v1 import bridge_pb2, changes_pb2, common_pb2, semantic_pb2
 
 from tests.unit.client.scripted_server import scripted_server
@@ -129,8 +129,6 @@ def test_an_event_of_the_feed_has_its_details(event: changes_pb2.Change, expecte
 
 
 def test_the_change_of_a_recorded_event_carries_the_event() -> None:
-    event = changes_pb2.Change(
-        type=changes_pb2.CHANGE_TYPE_EPISODIC_SAVED, episodic_event=timeline_convert.happened_to_pb(LUNCH)
-    )
+    event = changes_pb2.Change(type=changes_pb2.CHANGE_TYPE_EPISODIC_SAVED, episodic_event=event_to_pb(LUNCH))
 
     assert change_from_pb(event).record == LUNCH

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from mnemon import Change, ChangePage, ChangeType, Fact, FactChange, Scope
-from mnemon._messages.feed import change_from_pb
+from mnemon._messages.changes import change_from_pb
 from mnemon.v1 import changes_pb2 as pb
 
 TYPES = [name.removeprefix("CHANGE_TYPE_") for name in pb.ChangeType.keys() if not name.endswith("UNSPECIFIED")]  # noqa: SIM118

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon import AsyncClient, Client, F, Fact
-from mnemon._messages import fact_requests
-from mnemon._messages import facts as fact_convert
+from mnemon._messages import records
 from mnemon._messages.json import object_from_pb, object_to_pb
+from mnemon._messages.translation import read
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import facts_pb2 as pb
 
@@ -108,9 +108,9 @@ def test_an_object_may_be_as_deep_as_the_server_allows_and_no_deeper() -> None:
 @pytest.mark.parametrize("index", [None, False, ("title", "messages[*].text")])
 def test_a_fact_comes_back_as_it_was_given(index: mnemon.FactIndex) -> None:
     fact = Fact(ADA, "tea", {"content": "tea"}, {"n": 5}, NOON, NOON, timedelta(minutes=5), index)
-    sent = fact_convert.fact_to_pb(fact)
+    sent = records.fact_to_pb(fact)
 
-    assert fact_convert.fact_from_pb(pb.Fact.FromString(sent.SerializeToString())) == fact
+    assert read(Fact, pb.Fact.FromString(sent.SerializeToString())) == fact
 
 
 def test_the_fields_set_by_the_server_are_read() -> None:
@@ -118,7 +118,7 @@ def test_the_fields_set_by_the_server_are_read() -> None:
     version = sent.versions.add(revision=2, value=object_to_pb("value", {"n": 1}))
     version.update_time.FromDatetime(NOON)
     sent.expire_time.FromDatetime(NOON)
-    fact = fact_convert.fact_from_pb(sent)
+    fact = read(Fact, sent)
 
     assert (fact.revision, fact.expire_time, fact.ttl) == (3, NOON, None)
     assert fact.versions == (mnemon.FactVersion(2, {"n": 1}, NOON),)
@@ -322,7 +322,7 @@ def test_a_broken_bulk_is_resumed_with_the_same_request_ids() -> None:
 
 def test_a_fact_can_be_sent_as_it_was_read() -> None:
     read = Fact(ADA, "tea", {}, revision=7, expire_time=NOON, versions=(mnemon.FactVersion(6, {}, NOON),))
-    request = fact_requests.put_like(read, mode="upsert", ack="durable")
+    request = records.put_like(read, mode="upsert", ack="durable")
 
     assert (request.fact.revision, request.fact.HasField("expire_time"), len(request.fact.versions)) == (0, False, 0)
 

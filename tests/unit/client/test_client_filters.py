@@ -7,10 +7,15 @@ import mnemon
 import pytest
 from google.protobuf import json_format
 from mnemon import F
-from mnemon._messages.memories import filter_to_pb, memory_filter_to_pb
+from mnemon._messages.filters import filter_to_pb, keywords_to_pb
 from mnemon._values.filters import as_filter
+from mnemon.v1 import memory_pb2
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def memory_filter(which: mnemon.MemoryFilters, **more: float) -> memory_pb2.MemoryFilter | None:
+    return keywords_to_pb(memory_pb2.MemoryFilter, which, mnemon.MemoryFilters, **more)
 
 
 def wire(given: mnemon.FilterLike) -> Any:
@@ -107,7 +112,7 @@ def test_names_and_values_are_data_whatever_they_hold() -> None:
 )
 def test_a_filter_that_cannot_be_sent_names_the_field_and_the_valid_values(where: Any, field: str, right: str) -> None:
     with pytest.raises(mnemon.InvalidArgumentError, match=right) as raised:
-        memory_filter_to_pb({"where": where})
+        memory_filter({"where": where})
 
     assert raised.value.violations[0].field == field
 
@@ -118,7 +123,7 @@ def test_a_single_text_is_not_a_list_of_values() -> None:
 
 
 def test_the_shortcuts_and_windows_set_their_fields() -> None:
-    sent = memory_filter_to_pb(
+    sent = memory_filter(
         {
             "type": "preference",
             "agent": "claude",
@@ -144,14 +149,14 @@ def test_the_shortcuts_and_windows_set_their_fields() -> None:
 
 
 def test_no_filter_is_sent_as_unset() -> None:
-    assert memory_filter_to_pb({}) is None
+    assert memory_filter({}) is None
 
 
 @pytest.mark.parametrize("name", ["type", "agent", "user", "project", "household", "persona", "personality"])
 def test_an_empty_text_is_refused_because_it_would_mean_every_memory(name: str) -> None:
     for empty in ("", None):
         with pytest.raises(mnemon.InvalidArgumentError, match=name) as raised:
-            memory_filter_to_pb({"metadata": {"n": 1}, name: empty})  # type: ignore[misc]
+            memory_filter({"metadata": {"n": 1}, name: empty})  # type: ignore[misc]
         assert raised.value.violations[0].field == name
 
 

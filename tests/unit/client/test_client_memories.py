@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mnemon import Client, Memory
 from mnemon._bulk import BATCH_ITEMS_MAX
-from mnemon._messages import memories as memory_convert
-from mnemon._messages import memory_requests
+from mnemon._messages import records
+from mnemon._messages.translation import read
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import memory_pb2 as pb
 
@@ -61,8 +61,8 @@ def all_stored(request: pb.BulkCreateMemoriesRequest, context: grpc.ServicerCont
     )
 )
 def test_a_memory_comes_back_with_its_types(memory: Memory) -> None:
-    sent = memory_convert.memory_to_pb(memory)
-    back = memory_convert.memory_from_pb(pb.Memory.FromString(sent.SerializeToString()))
+    sent = records.memory_to_pb(memory)
+    back = read(Memory, pb.Memory.FromString(sent.SerializeToString()))
 
     # Confidence is set by the server.
     assert (back.confidence, memory.confidence) == (0.0, 1.0)
@@ -75,15 +75,15 @@ def test_the_fields_set_by_the_server_are_read() -> None:
     for field in ("create_time", "update_time", "reinforce_time", "delete_time"):
         getattr(sent, field).FromDatetime(NOON)
 
-    memory = memory_convert.memory_from_pb(sent)
+    memory = read(Memory, sent)
 
     assert (memory.memory_id, memory.confidence, memory.revision, memory.decay) == ("m-1", 0.25, 3, "stable")
     assert memory.create_time == memory.update_time == memory.reinforce_time == memory.delete_time == NOON
-    assert memory_convert.memory_from_pb(pb.Memory(content="text")).reinforce_time is None
+    assert read(Memory, pb.Memory(content="text")).reinforce_time is None
 
 
 def test_a_decay_policy_of_a_later_server_is_read_by_its_number() -> None:
-    assert memory_convert.memory_from_pb(pb.Memory(decay_policy=9)).decay == "9"  # type: ignore[arg-type]
+    assert read(Memory, pb.Memory(decay_policy=9)).decay == "9"  # type: ignore[arg-type]
 
 
 def test_remember_sends_its_arguments_and_returns_the_stored_memory() -> None:
@@ -399,6 +399,6 @@ def test_a_missing_memory_is_not_found() -> None:
 
 def test_a_memory_can_be_sent_as_it_was_read() -> None:
     read = Memory("text", memory_id="m-1", confidence=0.5, revision=7, create_time=NOON)
-    request = memory_requests.create_memory_like(read, scope=None, ack="durable")
+    request = records.create_memory_like(read, scope=None, ack="durable")
 
     assert (request.memory.content, request.memory.revision, request.memory.confidence) == ("text", 0, 0.0)

@@ -10,9 +10,9 @@ from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon import Client, F, SemanticMemory
-from mnemon._messages import decisions as decision_convert
-from mnemon._messages import semantic as semantic_convert
-from mnemon._messages.feed import change_from_pb
+from mnemon._messages.changes import change_from_pb
+from mnemon._messages.records import statement_to_pb
+from mnemon._messages.translation import read
 from mnemon.v1 import changes_pb2, common_pb2, conflicts_pb2, decisions_pb2, errors_pb2, rules_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
@@ -79,8 +79,8 @@ DECISION = decisions_pb2.Decision(
     )
 )
 def test_a_statement_comes_back_with_its_types(memory: SemanticMemory) -> None:
-    sent = semantic_convert.statement_to_pb(memory, with_embedding=True)
-    back = semantic_convert.statement_from_pb(pb.SemanticMemory.FromString(sent.SerializeToString()))
+    sent = statement_to_pb(memory, with_embedding=True)
+    back = read(SemanticMemory, pb.SemanticMemory.FromString(sent.SerializeToString()))
 
     assert back == memory
     assert [type(back.metadata[key]) for key in memory.metadata] == [type(value) for value in memory.metadata.values()]
@@ -147,7 +147,7 @@ def test_a_rejected_statement_has_no_id_and_no_receipt() -> None:
 
 
 def test_a_decision_has_all_its_fields() -> None:
-    decision = decision_convert.decision_from_pb(DECISION)
+    decision = read(mnemon.Decision, DECISION)
 
     assert decision == mnemon.Decision(
         decision_id="d-1",
@@ -175,7 +175,7 @@ def test_a_decision_has_all_its_fields() -> None:
         create_time=None,
         revert_time=None,
     )
-    unknown = decision_convert.decision_from_pb(decisions_pb2.Decision(arbitration={"action": 99}))  # type: ignore[arg-type, dict-item]
+    unknown = read(mnemon.Decision, decisions_pb2.Decision(arbitration={"action": 99}))  # type: ignore[arg-type, dict-item]
     assert (unknown.arbitration.action, unknown.arbitration.winner, unknown.merge) == ("unknown", None, None)
 
 
@@ -343,7 +343,7 @@ def test_a_list_of_decisions_continues_to_the_last_page() -> None:
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        (changes_pb2.Change(decision=DECISION), decision_convert.decision_from_pb(DECISION)),
+        (changes_pb2.Change(decision=DECISION), read(mnemon.Decision, DECISION)),
         (changes_pb2.Change(rule=rules_pb2.MergeRuleConfig(name="a", priority=3)), {"name": "a", "priority": 3}),
         (
             changes_pb2.Change(

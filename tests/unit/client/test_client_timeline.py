@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mnemon import Client, EpisodicEvent, F, RoutingPolicy
 from mnemon._bulk_methods import RecordEvents
-from mnemon._messages import timeline as timeline_convert
+from mnemon._messages.records import event_to_pb
+from mnemon._messages.translation import read
 from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
@@ -54,8 +55,8 @@ def stamp(time: datetime) -> Timestamp:
     )
 )
 def test_an_event_comes_back_with_its_types(event: EpisodicEvent) -> None:
-    sent = timeline_convert.happened_to_pb(event)
-    back = timeline_convert.happened_from_pb(pb.EpisodicEvent.FromString(sent.SerializeToString()))
+    sent = event_to_pb(event)
+    back = read(EpisodicEvent, pb.EpisodicEvent.FromString(sent.SerializeToString()))
 
     assert back == event
     assert [type(back.metadata[key]) for key in event.metadata] == [type(value) for value in event.metadata.values()]
@@ -158,7 +159,7 @@ def test_an_answer_is_the_sequence_of_its_events_with_scores_and_counts() -> Non
     answer = pb.QueryWindowResponse(
         results=[
             {
-                "event": timeline_convert.happened_to_pb(LUNCH),
+                "event": event_to_pb(LUNCH),
                 "score": {"relevance": 0.75, "vector": 0.5, "keyword": 0.25},
             },
             {"event": {"event_id": "dinner"}},
@@ -191,12 +192,12 @@ def test_an_answer_is_the_sequence_of_its_events_with_scores_and_counts() -> Non
         (
             lambda client: client.timeline.list(last_days=7, page_size=1, user="ada"),
             pb.QueryWindowResponse,
-            {"results": [{"event": timeline_convert.happened_to_pb(LUNCH)}]},
+            {"results": [{"event": event_to_pb(LUNCH)}]},
         ),
         (
             lambda client: client.timeline.list(page_size=1, user="ada"),
             pb.ListRecentEventsResponse,
-            {"events": [timeline_convert.happened_to_pb(LUNCH)]},
+            {"events": [event_to_pb(LUNCH)]},
         ),
     ],
 )
@@ -286,7 +287,7 @@ def test_the_status_says_what_was_lost() -> None:
     assert (status.state, status.message, status.event_count) == ("degraded", "a segment is damaged", 5)
     assert status.lost == (mnemon.LostRange(1, 3, 4, 2, NOON),)
     assert (status.retention_s, status.scrub_time, status.earliest) == (86_400.0, None, None)
-    nothing = timeline_convert.status_from_pb(pb.GetTimelineStatusResponse(state=99))  # type: ignore[arg-type]
+    nothing = read(mnemon.TimelineStatus, pb.GetTimelineStatusResponse(state=99))  # type: ignore[arg-type]
     assert (nothing.state, nothing.retention_s) == (mnemon.TimelineState.UNKNOWN, None)
 
 

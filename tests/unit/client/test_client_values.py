@@ -8,8 +8,9 @@ import mnemon
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon._messages import document_requests as requests
-from mnemon._messages import documents as convert
+from mnemon._messages import convert
+from mnemon._messages import documents as requests
+from mnemon._messages.translation import read
 from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
 
@@ -28,7 +29,7 @@ VALUES = st.one_of(
 def test_metadata_comes_back_with_its_types(metadata: dict[str, Any]) -> None:
     message = pb.Document(doc_id="a", metadata=convert.metadata_to_pb("metadata", metadata))
 
-    back = convert.document_from_pb(pb.Document.FromString(message.SerializeToString())).metadata
+    back = read(mnemon.Document, pb.Document.FromString(message.SerializeToString())).metadata
 
     assert back == metadata
     assert {key: type(value) for key, value in back.items()} == {key: type(value) for key, value in metadata.items()}
@@ -38,7 +39,7 @@ def test_a_time_of_another_zone_is_the_same_instant() -> None:
     moment = datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=timezone(timedelta(hours=5)))
     sent = pb.Document(metadata=convert.metadata_to_pb("metadata", {"when": moment}))
 
-    assert convert.document_from_pb(sent).metadata == {"when": moment}
+    assert read(mnemon.Document, sent).metadata == {"when": moment}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def _answer() -> mnemon.SearchAnswer:
         results=[result], ignored_filters=[common_pb2.IgnoredFilter(key="k", reason="no document carries it")]
     )
     response.diagnostics.mode = common_pb2.SEARCH_MODE_HYBRID
-    return convert.answer_from_pb(response)
+    return read(mnemon.SearchAnswer, response)
 
 
 def test_a_search_answer_is_a_sequence_of_its_results() -> None:
@@ -126,7 +127,7 @@ def test_a_failed_item_can_be_written_as_json() -> None:
 
 def test_a_type_of_value_from_a_later_server_is_not_dropped_silently() -> None:
     with pytest.raises(mnemon.InternalError, match="'later'"):
-        convert.document_from_pb(pb.Document(metadata={"later": common_pb2.MetadataValue()}))
+        read(mnemon.Document, pb.Document(metadata={"later": common_pb2.MetadataValue()}))
 
 
 def test_values_cannot_be_changed() -> None:

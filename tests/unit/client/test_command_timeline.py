@@ -27,7 +27,7 @@ from mnemon._cli.json_lines import Line
 from mnemon._cli.timeline import render
 from mnemon._cli.timeline.lines import read_events
 from mnemon._cli.watching import _line
-from mnemon._messages.feed import change_from_pb
+from mnemon._messages.changes import change_from_pb
 from mnemon.v1 import changes_pb2
 from mnemon.v1 import episodic_pb2 as pb
 from rich.console import Console

@@ -12,7 +12,8 @@ from mnemon._async.service import AsyncService
 from mnemon._backup_folder import BackupFolder, read_manifest
 from mnemon._channel import PathLike
 from mnemon._errors import IncompleteBackupError
-from mnemon._messages import backups as convert
+from mnemon._messages.convert import invalid
+from mnemon._messages.translation import read, request
 from mnemon._status import error_from_call
 from mnemon._values.backups import Backup, BackupProgress
 from mnemon.v1 import backup_pb2 as pb
@@ -45,9 +46,9 @@ class AsyncBackups(AsyncService):
         something did not arrive; nothing remains in each case.
         """
         manifest = await asyncio.to_thread(read_manifest, Path(base)) if base else b""
-        request = pb.CreateBackupRequest(base_manifest=manifest)
+        asked = pb.CreateBackupRequest(base_manifest=manifest)
         with BackupFolder(Path(folder)) as files:
-            return await self._receive(files, self._messages(request, report, timeout))
+            return await self._receive(files, self._messages(asked, report, timeout))
 
     async def create_on_server(
         self, name: str, *, base: str = "", report: Report | None = None, timeout: float | None = None
@@ -56,9 +57,13 @@ class AsyncBackups(AsyncService):
 
         With `base`, the name of an earlier backup there, it has only what has changed since. Otherwise as `create`.
         """
-        async with aclosing(self._messages(convert.on_server(name, base), report, timeout)) as messages:
+        if not name:
+            # In a message, an empty name means a backup whose files are sent.
+            raise invalid("name", "must not be empty; it is the name under which the server keeps the backup")
+        asked = request(pb.CreateBackupRequest, name=name, base_name=base)
+        async with aclosing(self._messages(asked, report, timeout)) as messages:
             async for message in messages:
-                return convert.backup_from_pb(message.summary)
+                return read(Backup, message.summary)
         raise IncompleteBackupError("the server ended the backup early; take it again")
 
     async def _receive(self, files: BackupFolder, messages: AsyncGenerator[pb.CreateBackupResponse, None]) -> Backup:
@@ -66,7 +71,7 @@ class AsyncBackups(AsyncService):
             async for message in messages:
                 if message.HasField("summary"):
                     await asyncio.to_thread(files.commit)
-                    return convert.backup_from_pb(message.summary)
+                    return read(Backup, message.summary)
                 await asyncio.to_thread(files.write, message.chunk.path, message.chunk.data)
         raise IncompleteBackupError("the server ended the backup early; nothing was kept, so take it again")
 
@@ -81,7 +86,7 @@ class AsyncBackups(AsyncService):
                 if not message.HasField("progress"):
                     yield message
                 elif report:
-                    report(convert.progress_from_pb(message.progress))
+                    report(read(BackupProgress, message.progress))
         except grpc.aio.AioRpcError as error:
             raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
         finally:

@@ -23,8 +23,7 @@ from mnemon._async.tools import AsyncTools
 from mnemon._authorization import AsyncToken
 from mnemon._channel import DEFAULT_TIMEOUT_S, PathLike, Target
 from mnemon._connection import AsyncConnection
-from mnemon._messages.access import identity_from_pb
-from mnemon._messages.server import info_from_pb
+from mnemon._messages.translation import read
 from mnemon._values.access import Identity
 from mnemon._values.server import ServerInfo
 from mnemon.v1 import access_pb2
@@ -152,12 +151,13 @@ class AsyncClient:
     async def server_info(self, *, timeout: float | None = None) -> ServerInfo:
         """Returns version, capabilities, limits, embedding model and vault of the server."""
         stub = self._connection.stub(ServerServiceStub)
-        return info_from_pb(await self._connection.call(stub.GetServerInfo, pb.GetServerInfoRequest(), timeout))
+        answer = await self._connection.call(stub.GetServerInfo, pb.GetServerInfoRequest(), timeout)
+        return read(ServerInfo, answer)
 
     async def who_am_i(self, *, timeout: float | None = None) -> Identity:
         """Returns the tenant, the name and the role of the caller."""
         stub = self._connection.stub(AccessServiceStub)
-        return identity_from_pb(await self._connection.call(stub.WhoAmI, access_pb2.WhoAmIRequest(), timeout))
+        return read(Identity, await self._connection.call(stub.WhoAmI, access_pb2.WhoAmIRequest(), timeout))
 
     async def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Waits until the server serves. Raises DeadlineExceededError after `timeout` seconds."""

@@ -4,11 +4,14 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from mnemon._async.service import AsyncService
-from mnemon._messages import conflict_requests
-from mnemon._messages import conflicts as conflict_convert
-from mnemon._messages.decisions import decision_page_from_pb
+from mnemon._messages.calls import reference_to_pb, unmerge
+from mnemon._messages.records import given_statement
+from mnemon._messages.rules import part_to_pb
+from mnemon._messages.translation import read, request
 from mnemon._values import conflicts, decisions, semantic
 from mnemon._values.rules import MergeRule
+from mnemon.v1 import conflicts_pb2 as pb
+from mnemon.v1 import decisions_pb2
 from mnemon.v1.conflicts_pb2_grpc import ConflictServiceStub
 
 if TYPE_CHECKING:
@@ -36,10 +39,14 @@ class AsyncConflicts(AsyncService):
         for this call, in the form of a rule, such as `{"semantic_threshold": 0.7, "signals": ["semantic"]}`. `limit`,
         also `top_k`, is 1 to 1,000; None means 100. Raises MemoryNotFoundError and RuleNotFoundError.
         """
-        request = conflict_requests.detect(
-            candidate, rule=rule, detection=detection, limit=limit if top_k is None else top_k
+        asked = request(
+            pb.DetectConflictsRequest,
+            candidate=reference_to_pb("candidate", candidate),
+            rule=rule,
+            detection=part_to_pb(decisions_pb2.DetectionConfig(), detection, "detection"),
+            limit=limit if top_k is None else top_k,
         )
-        return conflict_convert.detected_from_pb(await self._call(self._stub.DetectConflicts, request, timeout))
+        return read(conflicts.DetectedConflicts, await self._call(self._stub.DetectConflicts, asked, timeout))
 
     async def arbitrate(
         self,
@@ -56,8 +63,14 @@ class AsyncConflicts(AsyncService):
 
         `arbitration` overrides the settings of the rule for this call, such as `{"allow_merge": False}`.
         """
-        request = conflict_requests.arbitrate(candidate, existing, rule=rule, arbitration=arbitration)
-        return conflict_convert.arbitrated_from_pb(await self._call(self._stub.ArbitrateConflict, request, timeout))
+        asked = request(
+            pb.ArbitrateConflictRequest,
+            candidate=reference_to_pb("candidate", candidate),
+            existing=reference_to_pb("existing", existing),
+            rule=rule,
+            arbitration=part_to_pb(decisions_pb2.ArbitrationConfig(), arbitration, "arbitration"),
+        )
+        return read(conflicts.ArbitrationAnswer, await self._call(self._stub.ArbitrateConflict, asked, timeout))
 
     async def merge(
         self,
@@ -78,23 +91,23 @@ class AsyncConflicts(AsyncService):
         `{"content_strategy": "concatenate"}`. With `expected_revisions`, it merges only if the stored statements have
         these revisions; otherwise it raises RevisionMismatchError.
         """
-        request = conflict_requests.merge(
-            first,
-            second,
+        asked = request(
+            pb.MergeMemoriesRequest,
+            first=reference_to_pb("first", first, expected_revisions[0]),
+            second=reference_to_pb("second", second, expected_revisions[1]),
             rule=rule,
-            merge=merge,
-            expected_revisions=expected_revisions,
+            merge=part_to_pb(decisions_pb2.MergeConfig(), merge, "merge"),
             dry_run=dry_run,
             request_id=request_id,
         )
-        return conflict_convert.merged_from_pb(await self._call(self._stub.MergeMemories, request, timeout))
+        return read(conflicts.MergeAnswer, await self._call(self._stub.MergeMemories, asked, timeout))
 
     async def preview(
         self, memory: semantic.SemanticMemory, *, rule: str = "", timeout: float | None = None
     ) -> conflicts.ResolutionPreview:
         """Returns what saving a statement with "resolve" would do. It changes nothing."""
-        request = conflict_requests.preview(memory, rule=rule)
-        return conflict_convert.preview_from_pb(await self._call(self._stub.PreviewResolution, request, timeout))
+        asked = request(pb.PreviewResolutionRequest, memory=given_statement("memory", memory), rule=rule)
+        return read(conflicts.ResolutionPreview, await self._call(self._stub.PreviewResolution, asked, timeout))
 
     async def unmerge(
         self,
@@ -109,8 +122,8 @@ class AsyncConflicts(AsyncService):
         Searches find what was superseded again, and the merged statement is removed. Raises DecisionNotFoundError and
         MemoryNotFoundError, and InvalidOperationError if a later decision depends on this one or it was undone already.
         """
-        request = conflict_requests.unmerge(decision_id, memory_id=memory_id, request_id=request_id)
-        return conflict_convert.unmerged_from_pb(await self._call(self._stub.UnmergeMemory, request, timeout))
+        asked = unmerge(decision_id, memory_id=memory_id, request_id=request_id)
+        return read(conflicts.UnmergeAnswer, await self._call(self._stub.UnmergeMemory, asked, timeout))
 
     async def list_decisions(
         self, *, user: str = "", memory_id: str = "", page_size: int = 0, timeout: float | None = None
@@ -142,10 +155,9 @@ class AsyncConflicts(AsyncService):
 
         The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
-        request = conflict_requests.list_decisions(
-            user=user, memory_id=memory_id, page_size=page_size, page_token=page_token
-        )
-        return decision_page_from_pb(await self._call(self._stub.ListDecisions, request, timeout))
+        kind = pb.ListDecisionsRequest
+        asked = request(kind, user=user, memory_id=memory_id, page_size=page_size, page_token=page_token)
+        return read(decisions.DecisionPage, await self._call(self._stub.ListDecisions, asked, timeout))
 
     @property
     def _stub(self) -> "ConflictServiceAsyncStub":

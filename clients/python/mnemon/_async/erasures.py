@@ -8,7 +8,8 @@ import grpc
 
 from mnemon._async.service import AsyncService
 from mnemon._errors import UnavailableError
-from mnemon._messages import erasures as convert
+from mnemon._messages.calls import erase_to_pb
+from mnemon._messages.translation import read
 from mnemon._status import error_from_call
 from mnemon._values import documents, erasures, filters
 from mnemon.v1 import erase_pb2 as pb
@@ -45,12 +46,12 @@ class AsyncErasures(AsyncService):
         to this call. A call with the same `request_id` follows it, or returns its receipt; do not put the name of the
         subject into it. There is no deadline unless `timeout` sets one for the whole erasure.
         """
-        request = convert.erase_to_pb(user, namespace, kind, scope, where, request_id, revoke_keys=revoke_keys)
+        request = erase_to_pb(user, namespace, kind, scope, where, request_id, revoke_keys=revoke_keys)
         async for message in self._messages(request, timeout):
             if message.HasField("receipt"):
-                return convert.receipt_from_pb(message.receipt)
+                return read(erasures.ErasureReceipt, message.receipt)
             if on_progress is not None:
-                on_progress(convert.progress_from_pb(message.progress))
+                on_progress(read(erasures.EraseProgress, message.progress))
         raise UnavailableError("the server ended the erasure without a receipt; call again with the same request_id")
 
     async def count(
@@ -64,16 +65,16 @@ class AsyncErasures(AsyncService):
         timeout: float | None = None,
     ) -> dict[str, int]:
         """Returns how much `run` would erase, by kind of record; erases nothing."""
-        request = convert.erase_to_pb(user, namespace, kind, scope, where, dry_run=True)
+        request = erase_to_pb(user, namespace, kind, scope, where, dry_run=True)
         counts: dict[str, int] = {}
         async for message in self._messages(request, timeout):
-            counts = convert.counts_from_pb(message.dry_run.counts)
+            counts = {each.store: each.count for each in message.dry_run.counts}
         return counts
 
     async def list(self, *, timeout: float | None = None) -> builtins.list[erasures.ErasureReceipt]:
         """Returns the receipts of all erasures, oldest first."""
         response = await self._call(self._stub.ListErasures, pb.ListErasuresRequest(), timeout)
-        return [convert.receipt_from_pb(each) for each in response.receipts]
+        return [read(erasures.ErasureReceipt, each) for each in response.receipts]
 
     async def key(self, *, timeout: float | None = None) -> bytes:
         """Returns the public key that verifies receipts: Ed25519, 32 bytes."""

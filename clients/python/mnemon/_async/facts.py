@@ -8,11 +8,14 @@ from mnemon._async.bulk import send_all
 from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkPutFacts
-from mnemon._messages import fact_requests
-from mnemon._messages import facts as fact_convert
-from mnemon._messages.documents import receipt_from_pb
+from mnemon._messages.calls import FoundFacts, renewals_from_pb
+from mnemon._messages.convert import namespace_to_pb
+from mnemon._messages.filters import facts_to_pb, ids_filter
+from mnemon._messages.records import fact_to_pb, names_to_pb
+from mnemon._messages.translation import read, request
 from mnemon._values import documents as values
 from mnemon._values import facts
+from mnemon.v1 import facts_pb2 as pb
 from mnemon.v1.facts_pb2_grpc import FactServiceStub
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ class AsyncFacts(AsyncService):
         same `request_id` with the same fact gets the same answer for 24 hours.
         """
         fact = facts.Fact(
-            namespace=tuple(fact_convert.namespace_to_pb(namespace)),
+            namespace=tuple(namespace_to_pb("namespace", namespace)),
             key="" if key is None else key,
             value=value,
             metadata=metadata or {},
@@ -65,15 +68,16 @@ class AsyncFacts(AsyncService):
             ttl=ttl,
             index=index,
         )
-        request = fact_requests.put(
-            fact,
+        asked = request(
+            pb.PutFactRequest,
+            fact=fact_to_pb(fact),
             mode=mode,
             embedding=embedding,
             expected_revision=expected_revision,
             request_id=request_id,
             ack=ack,
         )
-        return fact_convert.receipt_from_pb(await self._call(self._stub.PutFact, request, timeout))
+        return read(facts.FactReceipt, await self._call(self._stub.PutFact, asked, timeout))
 
     def put_many(
         self,
@@ -105,9 +109,9 @@ class AsyncFacts(AsyncService):
 
         With `versions`, it includes the earlier versions.
         """
-        request = fact_requests.get(namespace, key, versions=versions)
-        response = await self._call(self._stub.GetFact, request, timeout)
-        return fact_convert.fact_from_pb(response.fact)
+        asked = request(pb.GetFactRequest, namespace=namespace, key=key, show_versions=versions)
+        response = await self._call(self._stub.GetFact, asked, timeout)
+        return read(facts.Fact, response.fact)
 
     async def get_many(
         self,
@@ -119,11 +123,11 @@ class AsyncFacts(AsyncService):
 
         Facts that do not exist are omitted. If the facts exceed 3 MiB, this takes several calls.
         """
-        request = fact_requests.get_many(names)
-        asked, found = list(request.names), fact_convert.FoundFacts()
-        while found.take(response := await self._call(self._stub.BatchGetFacts, request, timeout)):
-            request = fact_requests.get_remaining(response)
-        return found.in_order(asked)
+        asked = request(pb.BatchGetFactsRequest, names=names_to_pb(names))
+        wanted, found = list(asked.names), FoundFacts()
+        while found.take(response := await self._call(self._stub.BatchGetFacts, asked, timeout)):
+            asked = request(pb.BatchGetFactsRequest, names=response.remaining)
+        return found.in_order(wanted)
 
     async def renew(
         self,
@@ -137,9 +141,8 @@ class AsyncFacts(AsyncService):
         This does not count as a change: revisions stay the same, and watchers are not notified. Reading a fact does not
         renew it.
         """
-        request = fact_requests.renew(names, request_id=request_id)
-        response = await self._call(self._stub.RenewFacts, request, timeout)
-        return fact_convert.renewals_from_pb(request, response)
+        asked = request(pb.RenewFactsRequest, names=names_to_pb(names), request_id=request_id)
+        return renewals_from_pb(asked, await self._call(self._stub.RenewFacts, asked, timeout))
 
     async def search(
         self,
@@ -166,11 +169,10 @@ class AsyncFacts(AsyncService):
         "keyword"; None means hybrid, or vector if only a vector is given. `view` is "ids" (namespaces, keys, revisions
         and scores only), "standard", or "full", which adds embeddings.
         """
-        request = fact_requests.search(
-            query,
-            namespace=namespace,
-            subtree=subtree,
-            where=where,
+        asked = request(
+            pb.SearchFactsRequest,
+            query=query,
+            filter=facts_to_pb(namespace, subtree=subtree, where=where),
             vector=vector,
             limit=limit if top_k is None else top_k,
             offset=offset,
@@ -178,7 +180,7 @@ class AsyncFacts(AsyncService):
             min_score=min_score,
             view=view,
         )
-        return fact_convert.answer_from_pb(await self._call(self._stub.SearchFacts, request, timeout))
+        return read(facts.FactAnswer, await self._call(self._stub.SearchFacts, asked, timeout))
 
     async def list(
         self,
@@ -194,7 +196,7 @@ class AsyncFacts(AsyncService):
 
         The arguments select facts as in `search`. `timeout` applies to each page.
         """
-        labels, token = tuple(fact_convert.namespace_to_pb(namespace)), ""
+        labels, token = tuple(namespace_to_pb("namespace", namespace)), ""
         while True:
             page = await self.list_page(
                 labels,
@@ -225,15 +227,14 @@ class AsyncFacts(AsyncService):
 
         The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
-        request = fact_requests.list_page(
-            namespace=namespace,
-            subtree=subtree,
-            where=where,
+        asked = request(
+            pb.ListFactsRequest,
+            filter=facts_to_pb(namespace, subtree=subtree, where=where),
             page_size=page_size,
             page_token=page_token,
-            versions=versions,
+            show_versions=versions,
         )
-        return fact_convert.page_from_pb(await self._call(self._stub.ListFacts, request, timeout))
+        return read(facts.FactPage, await self._call(self._stub.ListFacts, asked, timeout))
 
     async def list_namespaces(
         self,
@@ -249,7 +250,7 @@ class AsyncFacts(AsyncService):
         `prefix` and `suffix` are the first and last labels; "*" stands for any one label. Deeper namespaces are cut to
         `max_depth` labels and appear once; 0 means no cut. `timeout` applies to each page.
         """
-        first, last = (tuple(fact_convert.namespace_to_pb(*each)) for each in ((prefix, "prefix"), (suffix, "suffix")))
+        first, last = (tuple(namespace_to_pb(*each)) for each in (("prefix", prefix), ("suffix", suffix)))
         token = ""
         while True:
             page = await self.list_namespaces_page(
@@ -279,11 +280,15 @@ class AsyncFacts(AsyncService):
 
         The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
-        request = fact_requests.namespaces_page(
-            prefix=prefix, suffix=suffix, max_depth=max_depth, page_size=page_size, page_token=page_token
+        asked = request(
+            pb.ListNamespacesRequest,
+            prefix=prefix,
+            suffix=suffix,
+            max_depth=max_depth,
+            page_size=page_size,
+            page_token=page_token,
         )
-        response = await self._call(self._stub.ListNamespaces, request, timeout)
-        return fact_convert.namespaces_from_pb(response)
+        return read(facts.NamespacePage, await self._call(self._stub.ListNamespaces, asked, timeout))
 
     async def delete(
         self,
@@ -301,16 +306,17 @@ class AsyncFacts(AsyncService):
         With `allow_missing`, the outcome is then MISSING instead. With `expected_revision`, it removes the fact only if
         it has this revision; otherwise it raises RevisionMismatchError.
         """
-        request = fact_requests.delete(
-            namespace,
-            key,
+        asked = request(
+            pb.DeleteFactRequest,
+            namespace=namespace,
+            key=key,
             expected_revision=expected_revision,
             allow_missing=allow_missing,
             request_id=request_id,
             ack=ack,
         )
-        response = await self._call(self._stub.DeleteFact, request, timeout)
-        return receipt_from_pb(response.receipt)
+        response = await self._call(self._stub.DeleteFact, asked, timeout)
+        return read(values.WriteReceipt, response.receipt)
 
     async def delete_many(
         self,
@@ -328,11 +334,11 @@ class AsyncFacts(AsyncService):
         The arguments select facts as in `search`. Keys that do not exist are not counted. With `dry_run`, it only
         counts. Raises InvalidArgumentError with both `keys` and `where`.
         """
-        request = fact_requests.delete_many(
-            keys, namespace=namespace, subtree=subtree, where=where, dry_run=dry_run, request_id=request_id
-        )
-        response = await self._call(self._stub.DeleteFacts, request, timeout)
-        return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
+        if keys is not None:
+            where = ids_filter("keys", keys, "key", alone=where is None)
+        chosen = facts_to_pb(namespace, subtree=subtree, where=where)
+        asked = request(pb.DeleteFactsRequest, filter=chosen, dry_run=dry_run, request_id=request_id)
+        return read(values.BulkDeleteReceipt, await self._call(self._stub.DeleteFacts, asked, timeout))
 
     @property
     def _stub(self) -> "FactServiceAsyncStub":

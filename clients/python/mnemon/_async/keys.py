@@ -5,9 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from mnemon._async.service import AsyncService
-from mnemon._messages import access as convert
-from mnemon._messages.documents import text
-from mnemon._messages.fields import int32_to_pb
+from mnemon._messages.translation import read, request
 from mnemon._values import access
 from mnemon.v1 import access_pb2 as pb
 from mnemon.v1.access_pb2_grpc import AccessServiceStub
@@ -41,9 +39,9 @@ class AsyncKeys(AsyncService):
         `users` and `namespaces` bind the key: for its holder only the records of these users exist, and only the facts
         in these namespaces, such as "users.ada", and below them. "*" stands for all of a kind.
         """
-        request = convert.create(name, role, ttl, tenant, users, namespaces)
-        response = await self._call(self._stub.CreateKey, request, timeout, repeatable=False)
-        return convert.secret_from_pb(response)
+        bounds = {"users": users, "namespaces": namespaces}
+        asked = request(pb.CreateKeyRequest, name=name, role=role, ttl=ttl, tenant=tenant, **bounds)
+        return read(access.KeySecret, await self._call(self._stub.CreateKey, asked, timeout, repeatable=False))
 
     async def list(
         self, *, tenant: str = "", page_size: int = 0, timeout: float | None = None
@@ -61,10 +59,8 @@ class AsyncKeys(AsyncService):
         self, *, tenant: str = "", page_size: int = 0, page_token: str = "", timeout: float | None = None
     ) -> access.KeyPage:
         """Returns one page of keys: 100 if `page_size` is 0, at most 1,000."""
-        request = pb.ListKeysRequest(
-            tenant=text("tenant", tenant), page_size=int32_to_pb(page_size), page_token=text("page_token", page_token)
-        )
-        return convert.page_from_pb(await self._call(self._stub.ListKeys, request, timeout))
+        asked = request(pb.ListKeysRequest, tenant=tenant, page_size=page_size, page_token=page_token)
+        return read(access.KeyPage, await self._call(self._stub.ListKeys, asked, timeout))
 
     async def rotate(
         self, key_id: str, *, overlap: timedelta | None = None, tenant: str = "", timeout: float | None = None
@@ -73,18 +69,15 @@ class AsyncKeys(AsyncService):
 
         Raises KeyNotFoundError if the tenant has no such key.
         """
-        request = convert.rotate(key_id, overlap, tenant)
-        response = await self._call(self._stub.RotateKey, request, timeout, repeatable=False)
-        return convert.secret_from_pb(response)
+        asked = request(pb.RotateKeyRequest, key_id=key_id, overlap=overlap, tenant=tenant)
+        return read(access.KeySecret, await self._call(self._stub.RotateKey, asked, timeout, repeatable=False))
 
     async def revoke(
         self, key_id: str, *, tenant: str = "", allow_missing: bool = False, timeout: float | None = None
     ) -> None:
         """Ends a key for good. Raises KeyNotFoundError if the tenant has no such key, unless `allow_missing`."""
-        request = pb.RevokeKeyRequest(
-            key_id=text("key_id", key_id), tenant=text("tenant", tenant), allow_missing=allow_missing
-        )
-        await self._call(self._stub.RevokeKey, request, timeout)
+        asked = request(pb.RevokeKeyRequest, key_id=key_id, tenant=tenant, allow_missing=allow_missing)
+        await self._call(self._stub.RevokeKey, asked, timeout)
 
     @property
     def _stub(self) -> "AccessServiceAsyncStub":

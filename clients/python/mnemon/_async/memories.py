@@ -8,10 +8,11 @@ from mnemon._async.bulk import send_all
 from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkCreateMemories
-from mnemon._messages import memories as memory_convert
-from mnemon._messages import memory_requests
-from mnemon._messages.documents import receipt_from_pb
-from mnemon._messages.fields import check_keywords
+from mnemon._messages.calls import moment_of
+from mnemon._messages.convert import time_to_pb
+from mnemon._messages.filters import check_keywords, ids_filter, keywords_to_pb
+from mnemon._messages.records import memory_to_pb, update_memory
+from mnemon._messages.translation import read, request
 from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon.v1 import memory_pb2 as pb
@@ -52,9 +53,10 @@ class AsyncMemories(AsyncService):
             metadata=metadata or {},
             **tags,
         )
-        request = memory_requests.create_memory(memory, embedding=embedding, request_id=request_id, ack=ack)
-        response = await self._call(self._stub.CreateMemory, request, timeout)
-        return memory_convert.memory_from_pb(response.memory)
+        message = memory_to_pb(memory)
+        asked = request(pb.CreateMemoryRequest, memory=message, embedding=embedding, request_id=request_id, ack=ack)
+        response = await self._call(self._stub.CreateMemory, asked, timeout)
+        return read(memories.Memory, response.memory)
 
     def add_many(
         self,
@@ -97,24 +99,23 @@ class AsyncMemories(AsyncService):
         of `MemoryFilters`, such as `type="preference"` or `where=F("metadata.score") >= 3`. Memories below
         `min_confidence` do not count towards `limit`.
         """
-        request = memory_requests.search_memories(
-            query,
+        asked = request(
+            pb.SearchMemoriesRequest,
+            query=query,
             vector=vector,
             limit=limit if top_k is None else top_k,
-            min_confidence=min_confidence,
-            which=which,
+            filter=_filter(which, min_confidence),
             mode=mode,
             min_score=min_score,
             view=view,
             explain=explain,
         )
-        return memory_convert.recall_from_pb(await self._call(self._stub.SearchMemories, request, timeout))
+        return read(memories.RecallAnswer, await self._call(self._stub.SearchMemories, asked, timeout))
 
     async def get(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
         """Returns one memory, whatever its confidence. Raises MemoryNotFoundError if it is missing or deleted."""
-        request = memory_requests.get_memory(memory_id)
-        response = await self._call(self._stub.GetMemory, request, timeout)
-        return memory_convert.memory_from_pb(response.memory)
+        response = await self._call(self._stub.GetMemory, request(pb.GetMemoryRequest, memory_id=memory_id), timeout)
+        return read(memories.Memory, response.memory)
 
     async def list(
         self,
@@ -158,14 +159,14 @@ class AsyncMemories(AsyncService):
 
         The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
-        request = memory_requests.list_memories(
+        asked = request(
+            pb.ListMemoriesRequest,
+            filter=_filter(which, min_confidence or None),
             page_size=page_size,
             page_token=page_token,
-            which=which,
-            min_confidence=min_confidence,
             show_deleted=show_deleted,
         )
-        return memory_convert.page_from_pb(await self._call(self._stub.ListMemories, request, timeout))
+        return read(memories.MemoryPage, await self._call(self._stub.ListMemories, asked, timeout))
 
     async def count(
         self,
@@ -176,8 +177,9 @@ class AsyncMemories(AsyncService):
         **which: Unpack[memories.MemoryFilters],
     ) -> int:
         """Counts the memories that match; with `show_deleted`, including those that are deleted but not purged."""
-        request = memory_requests.count_memories(which=which, min_confidence=min_confidence, show_deleted=show_deleted)
-        response = await self._call(self._stub.CountMemories, request, timeout)
+        chosen = _filter(which, min_confidence or None)
+        asked = request(pb.CountMemoriesRequest, filter=chosen, show_deleted=show_deleted)
+        response = await self._call(self._stub.CountMemories, asked, timeout)
         return response.count
 
     async def update(
@@ -203,21 +205,18 @@ class AsyncMemories(AsyncService):
         metadata; `set_metadata` and `remove_metadata` change single keys. With `expected_revision`, it writes only if
         the memory has this revision; otherwise it raises RevisionMismatchError.
         """
-        request = memory_requests.update_memory(
+        asked = update_memory(
             memory_id,
-            content=content,
-            decay=decay,
-            metadata=metadata,
+            {"content": content, "decay": decay, "metadata": metadata, **tags},
             set_metadata=set_metadata,
             remove_metadata=remove_metadata,
             embedding=embedding,
             expected_revision=expected_revision,
             ack=ack,
             request_id=request_id,
-            **tags,
         )
-        response = await self._call(self._stub.UpdateMemory, request, timeout)
-        return memory_convert.memory_from_pb(response.memory)
+        response = await self._call(self._stub.UpdateMemory, asked, timeout)
+        return read(memories.Memory, response.memory)
 
     async def reinforce(
         self,
@@ -228,11 +227,10 @@ class AsyncMemories(AsyncService):
         timeout: float | None = None,
     ) -> memories.Memory:
         """Resets the confidence of a reinforceable memory to 1. Raises InvalidOperationError for the other policies."""
-        request = memory_requests.reinforce_memory(
-            memory_id, expected_revision=expected_revision, request_id=request_id
-        )
-        response = await self._call(self._stub.ReinforceMemory, request, timeout)
-        return memory_convert.memory_from_pb(response.memory)
+        kind = pb.ReinforceMemoryRequest
+        asked = request(kind, memory_id=memory_id, expected_revision=expected_revision, request_id=request_id)
+        response = await self._call(self._stub.ReinforceMemory, asked, timeout)
+        return read(memories.Memory, response.memory)
 
     async def delete(
         self,
@@ -249,15 +247,16 @@ class AsyncMemories(AsyncService):
         Raises MemoryNotFoundError if it does not exist; with `allow_missing`, the outcome in the receipt is then
         MISSING. Raises InvalidOperationError if it is already deleted.
         """
-        request = memory_requests.delete_memory(
-            memory_id,
+        asked = request(
+            pb.DeleteMemoryRequest,
+            memory_id=memory_id,
             expected_revision=expected_revision,
             allow_missing=allow_missing,
             request_id=request_id,
             ack=ack,
         )
-        response = await self._call(self._stub.DeleteMemory, request, timeout)
-        return receipt_from_pb(response.receipt)
+        response = await self._call(self._stub.DeleteMemory, asked, timeout)
+        return read(values.WriteReceipt, response.receipt)
 
     async def undelete(
         self,
@@ -268,9 +267,10 @@ class AsyncMemories(AsyncService):
         timeout: float | None = None,
     ) -> memories.Memory:
         """Undoes `delete`. Raises InvalidOperationError if the memory is not deleted."""
-        request = memory_requests.undelete_memory(memory_id, expected_revision=expected_revision, request_id=request_id)
-        response = await self._call(self._stub.UndeleteMemory, request, timeout)
-        return memory_convert.memory_from_pb(response.memory)
+        kind = pb.UndeleteMemoryRequest
+        asked = request(kind, memory_id=memory_id, expected_revision=expected_revision, request_id=request_id)
+        response = await self._call(self._stub.UndeleteMemory, asked, timeout)
+        return read(memories.Memory, response.memory)
 
     async def purge(
         self,
@@ -289,16 +289,16 @@ class AsyncMemories(AsyncService):
         With `dry_run`, it only counts. Raises InvalidArgumentError without ids, filters and `only_deleted`, or with ids
         and filters.
         """
-        request = memory_requests.purge_memories(
-            memory_ids,
-            which=which,
-            min_confidence=min_confidence,
+        if memory_ids is not None:
+            which = {"where": ids_filter("memory_ids", memory_ids, "memory_id", alone=not which)}
+        asked = request(
+            pb.PurgeMemoriesRequest,
+            filter=_filter(which, min_confidence or None),
             only_deleted=only_deleted,
             dry_run=dry_run,
             request_id=request_id,
         )
-        response = await self._call(self._stub.PurgeMemories, request, timeout)
-        return memories.PurgeReceipt(response.purged_count, response.replayed)
+        return read(memories.PurgeReceipt, await self._call(self._stub.PurgeMemories, asked, timeout))
 
     async def forecast(
         self,
@@ -314,19 +314,29 @@ class AsyncMemories(AsyncService):
         They come in the order of their creation, and include those that are already below. `timeout` applies to each
         page.
         """
-        request = memory_requests.forecast_memories(by, which=which, min_confidence=min_confidence, page_size=page_size)
+        asked = request(
+            pb.ForecastMemoriesRequest,
+            filter=_filter(which),
+            min_confidence=min_confidence,
+            by_time=time_to_pb("by", moment_of(by)),
+            page_size=page_size,
+        )
         while True:
-            response = await self._call(self._stub.ForecastMemories, request, timeout)
+            response = await self._call(self._stub.ForecastMemories, asked, timeout)
             for forecast in response.forecasts:
-                yield memory_convert.forecast_from_pb(forecast)
+                yield read(memories.MemoryForecast, forecast)
             if not (token := response.next_page_token):
                 return
-            request.page_token = token
+            asked.page_token = token
 
     async def status(self, *, timeout: float | None = None) -> memories.MemoryStatus:
         """Returns the state of the memory service and of what it depends on."""
-        return memory_convert.status_from_pb(await self._call(self._stub.GetStatus, pb.GetStatusRequest(), timeout))
+        return read(memories.MemoryStatus, await self._call(self._stub.GetStatus, pb.GetStatusRequest(), timeout))
 
     @property
     def _stub(self) -> "MemoryServiceAsyncStub":
         return self._connection.stub(MemoryServiceStub)
+
+
+def _filter(which: memories.MemoryFilters, min_confidence: float | None = None) -> pb.MemoryFilter | None:
+    return keywords_to_pb(pb.MemoryFilter, which, memories.MemoryFilters, min_confidence=min_confidence)

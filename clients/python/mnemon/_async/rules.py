@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mnemon._async.service import AsyncService
-from mnemon._messages import rule_requests
-from mnemon._messages import rules as rule_convert
+from mnemon._messages.calls import update_rule
+from mnemon._messages.records import given_statement
+from mnemon._messages.rules import rule_from_pb, rule_to_pb, rules_to_pb
+from mnemon._messages.translation import read, request
 from mnemon._values import rules, semantic
 from mnemon.v1 import rules_pb2 as pb
 from mnemon.v1.rules_pb2_grpc import RulesServiceStub
@@ -34,12 +36,13 @@ class AsyncRules(AsyncService):
         Raises RuleExistsError if a rule has this name, UnknownBaseRuleError if the rule that it extends does not exist,
         and CircularInheritanceError.
         """
-        request = rule_requests.register(rule, request_id=request_id)
-        return rule_convert.stored_from_pb(await self._call(self._stub.RegisterRule, request, timeout))
+        asked = request(pb.RegisterRuleRequest, rule=rule_to_pb(rule), request_id=request_id)
+        return read(rules.StoredRule, await self._call(self._stub.RegisterRule, asked, timeout))
 
     async def get(self, name: str, *, timeout: float | None = None) -> rules.StoredRule:
         """Returns a rule as it was written. Raises RuleNotFoundError if it does not exist."""
-        return rule_convert.stored_from_pb(await self._call(self._stub.GetRule, rule_requests.get(name), timeout))
+        asked = request(pb.GetRuleRequest, name=name)
+        return read(rules.StoredRule, await self._call(self._stub.GetRule, asked, timeout))
 
     async def update(
         self,
@@ -58,14 +61,14 @@ class AsyncRules(AsyncService):
         this revision; otherwise it raises RevisionMismatchError. Raises RuleNotFoundError, UnknownBaseRuleError and
         CircularInheritanceError.
         """
-        request = rule_requests.update(
+        asked = update_rule(
             name,
             {} if changes is None else changes,
             update_mask=update_mask,
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        return rule_convert.stored_from_pb(await self._call(self._stub.UpdateRule, request, timeout))
+        return read(rules.StoredRule, await self._call(self._stub.UpdateRule, asked, timeout))
 
     async def delete(
         self,
@@ -83,14 +86,15 @@ class AsyncRules(AsyncService):
         RevisionMismatchError. Raises RuleInUseError if other rules extend it; with `force`, they keep what they
         inherited as their own. Raises InvalidOperationError for "default".
         """
-        request = rule_requests.delete(
-            name,
+        asked = request(
+            pb.DeleteRuleRequest,
+            name=name,
             force=force,
             allow_missing=allow_missing,
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        return rule_convert.deleted_from_pb(await self._call(self._stub.DeleteRule, request, timeout))
+        return read(rules.RuleDeleteReceipt, await self._call(self._stub.DeleteRule, asked, timeout))
 
     async def list(
         self, *, order: str = rules.RuleOrder.REGISTRATION, page_size: int = 0, timeout: float | None = None
@@ -120,8 +124,8 @@ class AsyncRules(AsyncService):
 
         The order must be that of the previous page. Raises InvalidPageTokenError if it differs.
         """
-        request = rule_requests.list_page(order=order, page_size=page_size, page_token=page_token)
-        return rule_convert.page_from_pb(await self._call(self._stub.ListRules, request, timeout))
+        asked = request(pb.ListRulesRequest, order=order, page_size=page_size, page_token=page_token)
+        return read(rules.RulePage, await self._call(self._stub.ListRules, asked, timeout))
 
     async def match(
         self,
@@ -136,20 +140,23 @@ class AsyncRules(AsyncService):
         conditions match, or "default". `existing`, the statement that it conflicts with, must have the same user,
         household and persona.
         """
-        request = rule_requests.find_matching(candidate, existing)
-        response = await self._call(self._stub.FindMatchingRule, request, timeout)
-        return rule_convert.rule_from_pb(response.rule)
+        asked = request(
+            pb.FindMatchingRuleRequest,
+            candidate=given_statement("candidate", candidate, with_embedding=False),
+            existing=None if existing is None else given_statement("existing", existing, with_embedding=False),
+        )
+        response = await self._call(self._stub.FindMatchingRule, asked, timeout)
+        return rule_from_pb(response.rule)
 
     async def resolve(self, name: str, *, timeout: float | None = None) -> rules.ResolvedRule:
         """Returns a rule with everything that it inherits, and the origin of each field. Raises RuleNotFoundError."""
-        return rule_convert.resolved_from_pb(
-            await self._call(self._stub.ResolveRule, rule_requests.resolve(name), timeout)
-        )
+        asked = request(pb.ResolveRuleRequest, name=name)
+        return read(rules.ResolvedRule, await self._call(self._stub.ResolveRule, asked, timeout))
 
     async def export(self, *, timeout: float | None = None) -> _WrittenRules:
         """Returns all rules as they were written, in the order of their registration, for `load`."""
         response = await self._call(self._stub.ExportRules, pb.ExportRulesRequest(), timeout)
-        return list(map(rule_convert.rule_from_pb, response.rules))
+        return list(map(rule_from_pb, response.rules))
 
     async def load(
         self,
@@ -165,13 +172,19 @@ class AsyncRules(AsyncService):
         With `replace_all`, it removes all other rules. With `lenient`, "default" stands in for a missing base;
         otherwise a missing base raises UnknownBaseRuleError. Raises CircularInheritanceError.
         """
-        request = rule_requests.load(given, replace_all=replace_all, lenient=lenient, request_id=request_id)
-        return rule_convert.loaded_from_pb(await self._call(self._stub.LoadRules, request, timeout))
+        asked = request(
+            pb.LoadRulesRequest,
+            rules=rules_to_pb(given),
+            replace_all=replace_all,
+            lenient=lenient,
+            request_id=request_id,
+        )
+        return read(rules.LoadReceipt, await self._call(self._stub.LoadRules, asked, timeout))
 
     async def reset(self, *, request_id: str | None = None, timeout: float | None = None) -> int:
         """Removes all rules, resets "default", and returns the version of the registry."""
-        request = rule_requests.reset(request_id=request_id)
-        response = await self._call(self._stub.ResetRules, request, timeout)
+        asked = request(pb.ResetRulesRequest, request_id=request_id)
+        response = await self._call(self._stub.ResetRules, asked, timeout)
         return response.registry_version
 
     @property

@@ -1,12 +1,11 @@
 """The asyncio client's object for tenants."""
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from mnemon._async.service import AsyncService
-from mnemon._messages import tenants as convert
-from mnemon._messages.documents import text
-from mnemon._messages.fields import int32_to_pb
+from mnemon._messages.calls import quotas_to_pb
+from mnemon._messages.translation import read, request
 from mnemon._values import tenants as values
 from mnemon.v1 import tenant_pb2 as pb
 from mnemon.v1.tenant_pb2_grpc import TenantServiceStub
@@ -33,16 +32,15 @@ class AsyncTenants(AsyncService):
 
         Raises TenantExistsError if there is a tenant with this id, or its files are still being removed.
         """
-        request = pb.CreateTenantRequest(tenant=text("tenant", tenant), display_name=text("display_name", display_name))
-        if quotas is not None:
-            request.quotas.CopyFrom(convert.quotas_to_pb(quotas))
-        response = await self._call(self._stub.CreateTenant, request, timeout, repeatable=False)
-        return convert.tenant_from_pb(response.tenant)
+        most = quotas_to_pb(quotas)
+        asked = request(pb.CreateTenantRequest, tenant=tenant, display_name=display_name, quotas=most)
+        response = await self._call(self._stub.CreateTenant, asked, timeout, repeatable=False)
+        return read(values.Tenant, response.tenant)
 
     async def get(self, tenant: str, *, timeout: float | None = None) -> values.Tenant:
         """Returns a tenant."""
-        response = await self._call(self._stub.GetTenant, pb.GetTenantRequest(tenant=text("tenant", tenant)), timeout)
-        return convert.tenant_from_pb(response.tenant)
+        response = await self._call(self._stub.GetTenant, request(pb.GetTenantRequest, tenant=tenant), timeout)
+        return read(values.Tenant, response.tenant)
 
     async def list(self, *, page_size: int = 0, timeout: float | None = None) -> AsyncIterator[values.Tenant]:
         """Yields all tenants in the order of their creation. `timeout` applies to each page."""
@@ -58,8 +56,8 @@ class AsyncTenants(AsyncService):
         self, *, page_size: int = 0, page_token: str = "", timeout: float | None = None
     ) -> values.TenantPage:
         """Returns one page of tenants: 100 if `page_size` is 0, at most 1,000."""
-        request = pb.ListTenantsRequest(page_size=int32_to_pb(page_size), page_token=text("page_token", page_token))
-        return convert.page_from_pb(await self._call(self._stub.ListTenants, request, timeout))
+        asked = request(pb.ListTenantsRequest, page_size=page_size, page_token=page_token)
+        return read(values.TenantPage, await self._call(self._stub.ListTenants, asked, timeout))
 
     async def update(
         self,
@@ -70,15 +68,18 @@ class AsyncTenants(AsyncService):
         timeout: float | None = None,
     ) -> values.Tenant:
         """Changes what a tenant is called, or what it may use; `quotas` replaces all of them."""
-        return await self._change(convert.update(tenant, display_name, quotas), timeout)
+        given = {"display_name": display_name, "quotas": quotas_to_pb(quotas)}
+        changed = {name: value for name, value in given.items() if value is not None}
+        return await self._change(tenant, list(changed), timeout, **changed)
 
     async def suspend(self, tenant: str, reason: str, *, timeout: float | None = None) -> values.Tenant:
         """Refuses all calls of a tenant with this reason, and ends its streams. Its data stays."""
-        return await self._change(convert.suspension(tenant, reason), timeout)
+        suspended = request(pb.Suspension, reason=reason)
+        return await self._change(tenant, ["suspension"], timeout, suspension=suspended)
 
     async def resume(self, tenant: str, *, timeout: float | None = None) -> values.Tenant:
         """Serves a suspended tenant again."""
-        return await self._change(convert.suspension(tenant, None), timeout)
+        return await self._change(tenant, ["suspension"], timeout)
 
     async def delete(self, tenant: str, *, allow_missing: bool = False, timeout: float | None = None) -> None:
         """Removes a suspended tenant, its keys and all of its data for good.
@@ -86,20 +87,23 @@ class AsyncTenants(AsyncService):
         Its keys end at once, and its files are removed within seconds. Raises InvalidOperationError if the tenant is
         not suspended.
         """
-        request = pb.DeleteTenantRequest(tenant=text("tenant", tenant), allow_missing=allow_missing)
-        await self._call(self._stub.DeleteTenant, request, timeout)
+        asked = request(pb.DeleteTenantRequest, tenant=tenant, allow_missing=allow_missing)
+        await self._call(self._stub.DeleteTenant, asked, timeout)
 
     async def usage(self, tenant: str = "", *, timeout: float | None = None) -> values.TenantUsage:
         """Returns what a tenant stores, and what it has used of the server.
 
         Operators name the tenant; an admin leaves it out for its own.
         """
-        response = await self._call(self._stub.GetUsage, pb.GetUsageRequest(tenant=text("tenant", tenant)), timeout)
-        return convert.usage_from_pb(response)
+        response = await self._call(self._stub.GetUsage, request(pb.GetUsageRequest, tenant=tenant), timeout)
+        return read(values.TenantUsage, response)
 
-    async def _change(self, request: pb.UpdateTenantRequest, timeout: float | None) -> values.Tenant:
-        response = await self._call(self._stub.UpdateTenant, request, timeout)
-        return convert.tenant_from_pb(response.tenant)
+    async def _change(self, tenant: str, changed: Sequence[str], timeout: float | None, **fields: Any) -> values.Tenant:
+        """Changes these fields; a changed one that is not given is emptied."""
+        message = request(pb.Tenant, tenant=tenant, **fields)
+        asked = request(pb.UpdateTenantRequest, tenant=message, update_mask=changed)
+        response = await self._call(self._stub.UpdateTenant, asked, timeout)
+        return read(values.Tenant, response.tenant)
 
     @property
     def _stub(self) -> "TenantServiceAsyncStub":

@@ -1,7 +1,7 @@
 """The asyncio client's object for the timeline."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Unpack
 
 import grpc
@@ -10,8 +10,10 @@ from mnemon._async.bulk import send_all
 from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import RecordEvents
-from mnemon._messages import timeline as timeline_convert
-from mnemon._messages import timeline_requests
+from mnemon._messages.calls import range_to_pb, window_to_pb
+from mnemon._messages.filters import keywords_to_pb
+from mnemon._messages.records import event_to_pb
+from mnemon._messages.translation import read, request
 from mnemon._status import error_from_call
 from mnemon._values import documents as values
 from mnemon._values import timeline
@@ -20,6 +22,8 @@ from mnemon.v1.episodic_pb2_grpc import EpisodicMemoryServiceStub
 
 if TYPE_CHECKING:
     from mnemon.v1.episodic_pb2_grpc import EpisodicMemoryServiceAsyncStub
+
+_LIMIT_DEFAULT = 50
 
 
 class AsyncTimeline(AsyncService):
@@ -61,14 +65,16 @@ class AsyncTimeline(AsyncService):
             persona=persona,
             agent=agent,
             project=project,
-            event_time=event_time,
+            event_time=datetime.now(UTC) if event_time is None else event_time,
             context=context,
             importance=importance,
             source=source,
             metadata=metadata or {},
         )
-        request = timeline_requests.record(event, request_id=request_id)
-        return timeline_convert.recorded_from_pb(await self._call(self._stub.RecordEvent, request, timeout))
+        asked = request(pb.RecordEventRequest, event=event_to_pb(event), request_id=request_id)
+        response = await self._call(self._stub.RecordEvent, asked, timeout)
+        known = read(timeline.EpisodicEvent, response.duplicate_of) if response.HasField("duplicate_of") else None
+        return read(timeline.EventReceipt, response.receipt, duplicate_of=known)
 
     def add_many(
         self,
@@ -94,7 +100,7 @@ class AsyncTimeline(AsyncService):
         last_days: int | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        limit: int = timeline_requests.LIMIT_DEFAULT,
+        limit: int = _LIMIT_DEFAULT,
         top_k: int | None = None,
         mode: str | None = None,
         view: str = values.View.STANDARD,
@@ -111,18 +117,17 @@ class AsyncTimeline(AsyncService):
         server computes no vectors of events, they are found by word. The `view` "ids" returns only ids. `which` are the
         keyword arguments of `EventFilters`, such as `user="ada"`.
         """
-        request = timeline_requests.window(
-            query,
-            last_days=last_days,
-            since=since,
-            until=until,
+        asked = request(
+            pb.QueryWindowRequest,
+            query=query,
+            **window_to_pb(last_days, since, until),
             limit=limit if top_k is None else top_k,
             mode=mode,
             view=view,
             page_token=page_token,
-            which=which,
+            filter=_filter(which),
         )
-        return timeline_convert.window_from_pb(await self._call(self._stub.QueryWindow, request, timeout))
+        return read(timeline.WindowAnswer, await self._call(self._stub.QueryWindow, asked, timeout))
 
     async def list(
         self,
@@ -170,13 +175,14 @@ class AsyncTimeline(AsyncService):
         The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
         if last_days is None and since is None and until is None:
-            request = timeline_requests.recent(page_size=page_size, page_token=page_token, which=which)
-            return timeline_convert.page_from_pb(await self._call(self._stub.ListRecentEvents, request, timeout))
+            kind = pb.ListRecentEventsRequest
+            asked = request(kind, filter=_filter(which), page_size=page_size, page_token=page_token)
+            return read(timeline.TimelinePage, await self._call(self._stub.ListRecentEvents, asked, timeout))
         answer = await self.search(
             last_days=last_days,
             since=since,
             until=until,
-            limit=page_size or timeline_requests.LIMIT_DEFAULT,
+            limit=page_size or _LIMIT_DEFAULT,
             page_token=page_token,
             timeout=timeout,
             **which,
@@ -192,13 +198,13 @@ class AsyncTimeline(AsyncService):
         **which: Unpack[timeline.EventFilters],
     ) -> timeline.EventSummary:
         """Counts the events from `since` to `until`, both inclusive and both optional, by type and by day."""
-        request = timeline_requests.summarize(since=since, until=until, which=which)
-        return timeline_convert.summary_from_pb(await self._call(self._stub.SummarizeRange, request, timeout))
+        asked = request(pb.SummarizeRangeRequest, range=range_to_pb(since, until), filter=_filter(which))
+        return read(timeline.EventSummary, await self._call(self._stub.SummarizeRange, asked, timeout))
 
     async def get(self, event_id: str, *, timeout: float | None = None) -> timeline.EpisodicEvent:
         """Returns one event. Raises EventNotFoundError if it does not exist."""
-        response = await self._call(self._stub.GetEvent, timeline_requests.get(event_id), timeout)
-        return timeline_convert.happened_from_pb(response.event)
+        response = await self._call(self._stub.GetEvent, request(pb.GetEventRequest, event_id=event_id), timeout)
+        return read(timeline.EpisodicEvent, response.event)
 
     async def delete(
         self,
@@ -232,15 +238,16 @@ class AsyncTimeline(AsyncService):
         exist, it raises EventNotFoundError and removes nothing, unless `allow_missing`. With `dry_run`, it only counts
         and names them. Raises InvalidArgumentError without ids, time and filters, or with ids and one of the others.
         """
-        request = timeline_requests.prune(
-            event_ids,
+        asked = request(
+            pb.PruneEventsRequest,
+            event_ids=event_ids,
             before=before,
-            which=which,
+            filter=_filter(which),
             allow_missing=allow_missing,
             dry_run=dry_run,
             request_id=request_id,
         )
-        return timeline_convert.pruned_from_pb(await self._call(self._stub.PruneEvents, request, timeout))
+        return read(timeline.PruneReceipt, await self._call(self._stub.PruneEvents, asked, timeout))
 
     async def compact(
         self, *, request_id: str | None = None, timeout: float | None = None
@@ -252,10 +259,10 @@ class AsyncTimeline(AsyncService):
         `request_id` follows it, or returns its end.
         """
         await self._connection.authorize()
-        stream = self._stub.CompactTimeline(timeline_requests.compact(request_id), timeout=timeout)
+        stream = self._stub.CompactTimeline(request(pb.CompactTimelineRequest, request_id=request_id), timeout=timeout)
         try:
             async for progress in stream:
-                yield timeline_convert.progress_from_pb(progress)
+                yield read(timeline.CompactionProgress, progress)
         except grpc.aio.AioRpcError as error:
             raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
         finally:
@@ -263,9 +270,13 @@ class AsyncTimeline(AsyncService):
 
     async def status(self, *, timeout: float | None = None) -> timeline.TimelineStatus:
         """Returns the state of the timeline, and which events were lost to damage."""
-        request = pb.GetTimelineStatusRequest()
-        return timeline_convert.status_from_pb(await self._call(self._stub.GetTimelineStatus, request, timeout))
+        answer = await self._call(self._stub.GetTimelineStatus, pb.GetTimelineStatusRequest(), timeout)
+        return read(timeline.TimelineStatus, answer)
 
     @property
     def _stub(self) -> "EpisodicMemoryServiceAsyncStub":
         return self._connection.stub(EpisodicMemoryServiceStub)
+
+
+def _filter(which: timeline.EventFilters) -> pb.EpisodicEventFilter | None:
+    return keywords_to_pb(pb.EpisodicEventFilter, which, timeline.EventFilters)

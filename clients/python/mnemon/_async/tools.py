@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from mnemon import _tool_definitions as definitions
 from mnemon._async.service import AsyncService
-from mnemon._messages import tool_requests
-from mnemon._messages import tools as tool_convert
+from mnemon._messages import tools as tool_requests
+from mnemon._messages.translation import read, request
 from mnemon._values import documents as values
 from mnemon._values import tools
 from mnemon.v1 import tools_pb2 as pb
@@ -43,13 +43,14 @@ class AsyncTools(AsyncService):
         `actions_permitted` are the actions of manage_memory: "create", "update" and "delete". None means all that the
         server permits. Instructions replace the part of a description that says when to call the tool.
         """
-        request = tool_requests.list_tools(
-            actions_permitted=actions_permitted,
+        asked = request(
+            pb.ListToolsRequest,
+            actions_permitted=tool_requests.actions_to_pb(actions_permitted),
             manage_instructions=manage_instructions,
             search_instructions=search_instructions,
         )
-        response = await self._call(self._stub.ListTools, request, timeout)
-        return tuple(map(tool_convert.tool_from_pb, response.tools))
+        response = await self._call(self._stub.ListTools, asked, timeout)
+        return tuple(read(tools.Tool, each) for each in response.tools)
 
     async def schemas(
         self,
@@ -99,17 +100,18 @@ class AsyncTools(AsyncService):
         if isinstance(given, str):
             parsed = await self.parse(tool_requests.as_block(tool, given), timeout=timeout)
             given = tool_requests.repaired(given, parsed)
-        request = tool_requests.call(tool, given, about=about, response_format=response_format, request_id=request_id)
-        response = await self._call(self._stub.CallTool, request, timeout, repeatable=False)
-        return tool_convert.output_from_pb(response.output)
+        how = {"context": about, "response_format": response_format, "request_id": request_id}
+        asked = request(pb.CallToolRequest, tool=tool, arguments=given, **how)
+        response = await self._call(self._stub.CallTool, asked, timeout, repeatable=False)
+        return read(tools.ToolOutput, response.output)
 
     async def parse(
         self, text: str, *, timeout: float | None = None, **options: Unpack[tools.ParseOptions]
     ) -> tools.ParsedText:
         """Finds the calls in a model's text without running them. `options` are those of `ParseOptions`."""
-        request = tool_requests.parse(text, options)
-        response = await self._call(self._stub.ParseToolCalls, request, timeout)
-        return tool_convert.parsed_from_pb(response.parsed)
+        asked = request(pb.ParseToolCallsRequest, text=text, options=tool_requests.options_to_pb(options))
+        response = await self._call(self._stub.ParseToolCalls, asked, timeout)
+        return read(tools.ParsedText, response.parsed)
 
     async def execute(
         self,
@@ -132,16 +134,14 @@ class AsyncTools(AsyncService):
         about = tool_requests.context(
             namespace=namespace, config=config, actions_permitted=actions_permitted, metadata=metadata
         )
-        request = tool_requests.execute(
-            text, options, about=about, response_format=response_format, request_id=request_id
-        )
-        response = await self._call(self._stub.ExecuteText, request, timeout, repeatable=False)
-        return tool_convert.executed_from_pb(response)
+        how = {"context": about, "response_format": response_format, "request_id": request_id}
+        asked = request(pb.ExecuteTextRequest, text=text, options=tool_requests.options_to_pb(options), **how)
+        return read(tools.ExecutedText, await self._call(self._stub.ExecuteText, asked, timeout, repeatable=False))
 
     async def stats(self, *, timeout: float | None = None) -> tools.ProtocolStats:
         """Counts the texts that were parsed since the vault was opened, by outcome."""
-        request = pb.GetProtocolStatsRequest()
-        return tool_convert.stats_from_pb(await self._call(self._stub.GetProtocolStats, request, timeout))
+        answer = await self._call(self._stub.GetProtocolStats, pb.GetProtocolStatsRequest(), timeout)
+        return read(tools.ProtocolStats, answer)
 
     @property
     def _stub(self) -> "ToolServiceAsyncStub":

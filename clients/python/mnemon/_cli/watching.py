@@ -8,7 +8,7 @@ import click
 from mnemon._cli.options import json_option, scope_options
 from mnemon._cli.render import one_line
 from mnemon._cli.session import Session
-from mnemon._messages.feed import TYPES_TO_PB, Since
+from mnemon._messages.changes import TYPES_TO_PB, Since
 from mnemon._sync.watch import Watch
 from mnemon._terminal import echo, printable
 from mnemon._values import documents as values

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf import struct_pb2
 
 from mnemon._arguments import plain
-from mnemon._messages.documents import invalid, text
+from mnemon._messages.convert import invalid, text
 
 LEVELS_MAX = 32
 WHOLE_MAX = 2**53

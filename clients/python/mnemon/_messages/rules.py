@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor as Kinds
 from google.protobuf.duration_pb2 import Duration
@@ -16,10 +16,10 @@ from google.protobuf.message import Message
 
 from mnemon._enums import words_by_number
 from mnemon._errors import FieldViolation, InvalidArgumentError
-from mnemon._messages.documents import invalid, receipt_from_pb
-from mnemon._values import rules
-from mnemon.v1 import decisions_pb2
+from mnemon._messages.convert import invalid
 from mnemon.v1 import rules_pb2 as pb
+
+_Part = TypeVar("_Part", bound=Message)
 
 _NANOSECONDS = 10**9
 _SECONDS_MAX = 315_576_000_000
@@ -45,19 +45,12 @@ def rules_to_pb(given: object) -> list[pb.MergeRuleConfig]:
     return [message for message, _ in filled]
 
 
-def detection_to_pb(given: object) -> decisions_pb2.DetectionConfig | None:
-    """The "detection" of a rule as a message; None if the rule has none."""
-    return None if given is None else _fill_checked(decisions_pb2.DetectionConfig(), given, "detection")
-
-
-def arbitration_to_pb(given: object) -> decisions_pb2.ArbitrationConfig | None:
-    """The "arbitration" of a rule as a message; None if the rule has none."""
-    return None if given is None else _fill_checked(decisions_pb2.ArbitrationConfig(), given, "arbitration")
-
-
-def merge_to_pb(given: object) -> decisions_pb2.MergeConfig | None:
-    """The "merge" of a rule as a message; None if the rule has none."""
-    return None if given is None else _fill_checked(decisions_pb2.MergeConfig(), given, "merge")
+def part_to_pb(message: _Part, given: object, path: str) -> _Part | None:
+    """A part of a rule, such as its "detection", as a message; None if the rule has none."""
+    if given is None:
+        return None
+    _refuse(list(_fill(message, given, path)))
+    return message
 
 
 def field_to_pb(path: str) -> str:
@@ -77,43 +70,6 @@ def rule_from_pb(message: Message) -> dict[str, Any]:
     }
 
 
-def stored_from_pb(response: Any) -> rules.StoredRule:
-    """A rule with the version of the registry."""
-    return rules.StoredRule(
-        rule_from_pb(response.rule), response.rule.revision, response.registry_version, tuple(response.warnings)
-    )
-
-
-def page_from_pb(response: pb.ListRulesResponse) -> rules.RulePage:
-    """A page of rules."""
-    return rules.RulePage(tuple(map(rule_from_pb, response.rules)), response.next_page_token, response.registry_version)
-
-
-def resolved_from_pb(response: pb.ResolveRuleResponse) -> rules.ResolvedRule:
-    """A rule with all that it inherits."""
-    return rules.ResolvedRule(
-        rule=rule_from_pb(response.rule),
-        origins={field_from_pb(origin.field): origin.rule for origin in response.origins},
-        ancestors=tuple(response.ancestors),
-    )
-
-
-def deleted_from_pb(response: pb.DeleteRuleResponse) -> rules.RuleDeleteReceipt:
-    """The result of removing a rule."""
-    return rules.RuleDeleteReceipt(receipt_from_pb(response.receipt), response.registry_version)
-
-
-def loaded_from_pb(response: pb.LoadRulesResponse) -> rules.LoadReceipt:
-    """What loading rules did."""
-    return rules.LoadReceipt(
-        response.registered_count,
-        response.updated_count,
-        response.deleted_count,
-        response.registry_version,
-        tuple(response.warnings),
-    )
-
-
 class _MisfitError(Exception):
     """A value that is invalid for a field; `expected` ends the sentence "must be"."""
 
@@ -125,11 +81,6 @@ class _MisfitError(Exception):
 def _filled(rule: object, path: str) -> tuple[pb.MergeRuleConfig, list[FieldViolation]]:
     message = pb.MergeRuleConfig()
     return message, list(_fill(message, rule, path))
-
-
-def _fill_checked(message: Any, values: object, path: str) -> Any:
-    _refuse(list(_fill(message, values, path)))
-    return message
 
 
 def _refuse(violations: Sequence[FieldViolation]) -> None:

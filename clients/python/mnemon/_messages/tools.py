@@ -1,94 +1,95 @@
-"""Converts the values of tools to protobuf messages, and back."""
+"""The requests about tools that need more than their fields."""
 
-from mnemon._enums import members_by_number
-from mnemon._messages.facts import match_from_pb
-from mnemon._messages.json import object_from_pb
-from mnemon._status import error_from_item
-from mnemon._tool_definitions import MemoryAction
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mnemon import _tool_definitions as definitions
+from mnemon._arguments import check_flag
+from mnemon._enums import numbers_by_member
+from mnemon._messages.convert import invalid
+from mnemon._messages.filters import check_keywords
+from mnemon._messages.translation import request
+from mnemon._namespaces import needed_of, template_keys, template_labels
+from mnemon._values import documents as values
 from mnemon._values import tools
 from mnemon.v1 import tools_pb2 as pb
 
-_ENUMS = pb.DESCRIPTOR.enum_types_by_name
-_KINDS = members_by_number(tools.ToolKind, _ENUMS["ToolKind"])
-_PROTOCOLS = members_by_number(tools.ToolProtocol, _ENUMS["ToolProtocol"])
-_ACTIONS = members_by_number(MemoryAction, _ENUMS["MemoryAction"])
-_REPAIRS = members_by_number(tools.JsonRepair, _ENUMS["JsonRepair"])
-_FALLBACKS = members_by_number(tools.ToolFallback, _ENUMS["ToolFallback"])
+_ACTIONS = numbers_by_member(definitions.MemoryAction, pb.MemoryAction.DESCRIPTOR)
 
 
-def tool_from_pb(tool: pb.Tool) -> tools.Tool:
-    """A tool as a model sees it."""
-    return tools.Tool(
-        name=tool.name,
-        description=tool.description,
-        parameters=object_from_pb(tool.parameters),
-        actions_permitted=tuple(_ACTIONS[number] for number in tool.actions_permitted if number in _ACTIONS),
-        kind=_KINDS.get(tool.kind, tools.ToolKind.UNKNOWN),
+def context(
+    *,
+    namespace: Iterable[str] | str | None,
+    config: Mapping[str, Any] | None,
+    actions_permitted: Iterable[str] | None,
+    metadata: Mapping[str, values.MetadataValue] | None,
+) -> pb.ToolContext:
+    """The context that an application gives to a call. Without a namespace the configuration goes as it is.
+
+    The server's own namespace may need any key of it; a namespace that is given says which keys it needs.
+    """
+    labels = template_labels(namespace)
+    return request(
+        pb.ToolContext,
+        namespace=labels,
+        config=needed_of(config, template_keys(labels)) if labels else config or {},
+        actions_permitted=actions_to_pb(actions_permitted),
+        metadata=metadata or {},
     )
 
 
-def output_from_pb(output: pb.ToolOutput) -> tools.ToolOutput:
-    """What a tool returned."""
-    artifact = tuple(map(match_from_pb, output.artifact))
-    return tools.ToolOutput(output.content, artifact, output.truncated, output.nothing_relevant)
+def arguments_of(given: Mapping[str, Any] | str | None) -> Any:
+    """The arguments as an object; a text that is no JSON, but may be repaired, as it is."""
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return {}
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given)
+    except ValueError as error:
+        if _is_followed_by_another(given, error):
+            raise invalid("arguments", "must be one JSON object; make one call for each") from None
+        if "{" in given:
+            return given
+        raise invalid("arguments", f"must be a JSON object: {error}") from None
+    except RecursionError as error:
+        raise invalid("arguments", f"must be a JSON object: {error}") from None
 
 
-def parsed_from_pb(parsed: pb.ParsedText) -> tools.ParsedText:
-    """The parsed text."""
-    return tools.ParsedText(
-        success=parsed.success,
-        calls=tuple(map(_call_from_pb, parsed.calls)),
-        error=parsed.error,
-        raw_content=parsed.raw_content,
-        fallback=_FALLBACKS.get(parsed.fallback, tools.ToolFallback.NONE),
-        problems=tuple(map(_problem_from_pb, parsed.problems)),
-    )
+def _is_followed_by_another(given: str, error: ValueError) -> bool:
+    """Whether a whole object is followed by a second one, as in joined calls; a repair would drop one of them."""
+    if not (isinstance(error, json.JSONDecodeError) and error.msg == "Extra data"):
+        return False
+    return given[error.pos :].lstrip(", \r\n\t").startswith("{")
 
 
-def executed_from_pb(response: pb.ExecuteTextResponse) -> tools.ExecutedText:
-    """The parsed text, and the results of its calls."""
-    return tools.ExecutedText(parsed_from_pb(response.parsed), tuple(map(_result_from_pb, response.results)))
+def as_block(tool: str, arguments: str) -> str:
+    """A text with one call in the form that the server parses and repairs."""
+    return f"[[ABP_TOOL:{tool}]]\n{arguments}\n[[END_ABP_TOOL]]"
 
 
-def stats_from_pb(response: pb.GetProtocolStatsResponse) -> tools.ProtocolStats:
-    """Counts of the texts by outcome."""
-    return tools.ProtocolStats(
-        total=response.total,
-        abp_success=response.abp_success,
-        abp_failed=response.abp_failed,
-        vcp_fallback_success=response.vcp_fallback_success,
-        vcp_fallback_failed=response.vcp_fallback_failed,
-        plain_text=response.plain_text,
-    )
+def repaired(given: str, parsed: tools.ParsedText) -> dict[str, Any]:
+    """The arguments in the only call of a parsed block.
+
+    Raises InvalidArgumentError if they could not be repaired, or end within a text: the rest of it is lost.
+    """
+    if len(parsed.calls) != 1:
+        reasons = "; ".join(problem.reason for problem in parsed.problems) or "it holds no object"
+        raise invalid("arguments", f"must be a JSON object, and could not be repaired: {reasons}: {given[:80]!r}")
+    [found] = parsed.calls
+    if tools.JsonRepair.OPEN_STRINGS in found.repairs:
+        raise invalid("arguments", f"end within a text, as a reply does that is cut at its maximum: {given[-80:]!r}")
+    return {**({"action": found.action} if found.action else {}), **found.parameters}
 
 
-def _call_from_pb(call: pb.ToolCall) -> tools.ToolCall:
-    return tools.ToolCall(
-        call_id=call.call_id,
-        tool=call.tool,
-        action=call.action,
-        parameters=object_from_pb(call.parameters),
-        protocol=_PROTOCOLS.get(call.protocol, tools.ToolProtocol.UNKNOWN),
-        repairs=tuple(_REPAIRS.get(number, tools.JsonRepair.UNKNOWN) for number in call.repairs),
-        commands=tuple(
-            tools.VcpCommand(each.number, each.command, dict(sorted(each.parameters.items()))) for each in call.commands
-        ),
-        asynchronous=call.asynchronous,
-        no_reply=call.no_reply,
-    )
+def options_to_pb(given: tools.ParseOptions) -> pb.ParseOptions:
+    """How strictly a text is read, as a message."""
+    check_keywords(given, tools.ParseOptions.__annotations__)
+    return pb.ParseOptions(**{name: check_flag(name, value) for name, value in given.items()})
 
 
-def _problem_from_pb(problem: pb.BlockProblem) -> tools.BlockProblem:
-    protocol = _PROTOCOLS.get(problem.protocol, tools.ToolProtocol.UNKNOWN)
-    return tools.BlockProblem(protocol, problem.reason, problem.tool, problem.offset, problem.line)
-
-
-def _result_from_pb(result: pb.ToolCallResult) -> tools.ToolCallResult:
-    failed = result.WhichOneof("outcome") != "output"
-    return tools.ToolCallResult(
-        result.call_id,
-        result.command_number,
-        result.tool,
-        output=None if failed else output_from_pb(result.output),
-        error=error_from_item(result.error) if failed else None,
-    )
+def actions_to_pb(given: Iterable[str] | None) -> list[Any]:
+    """The actions of manage_memory; None means all that the server permits."""
+    # In the message, an empty list means all, but the caller means no action.
+    return [] if given is None else [_ACTIONS[action] for action in definitions.permitted_actions(given)]

@@ -10,7 +10,8 @@ import grpc
 from mnemon._backup_folder import BackupFolder, read_manifest
 from mnemon._channel import PathLike
 from mnemon._errors import IncompleteBackupError
-from mnemon._messages import backups as convert
+from mnemon._messages.convert import invalid
+from mnemon._messages.translation import read, request
 from mnemon._status import error_from_call
 from mnemon._sync.service import Service
 from mnemon._values.backups import Backup, BackupProgress
@@ -41,9 +42,9 @@ class Backups(Service):
         something did not arrive; nothing remains in each case.
         """
         manifest = read_manifest(Path(base)) if base else b""
-        request = pb.CreateBackupRequest(base_manifest=manifest)
+        asked = pb.CreateBackupRequest(base_manifest=manifest)
         with BackupFolder(Path(folder)) as files:
-            return self._receive(files, self._messages(request, report, timeout))
+            return self._receive(files, self._messages(asked, report, timeout))
 
     def create_on_server(
         self, name: str, *, base: str = "", report: Report | None = None, timeout: float | None = None
@@ -52,9 +53,13 @@ class Backups(Service):
 
         With `base`, the name of an earlier backup there, it has only what has changed since. Otherwise as `create`.
         """
-        with closing(self._messages(convert.on_server(name, base), report, timeout)) as messages:
+        if not name:
+            # In a message, an empty name means a backup whose files are sent.
+            raise invalid("name", "must not be empty; it is the name under which the server keeps the backup")
+        asked = request(pb.CreateBackupRequest, name=name, base_name=base)
+        with closing(self._messages(asked, report, timeout)) as messages:
             for message in messages:
-                return convert.backup_from_pb(message.summary)
+                return read(Backup, message.summary)
         raise IncompleteBackupError("the server ended the backup early; take it again")
 
     def _receive(self, files: BackupFolder, messages: Generator[pb.CreateBackupResponse, None, None]) -> Backup:
@@ -62,7 +67,7 @@ class Backups(Service):
             for message in messages:
                 if message.HasField("summary"):
                     files.commit()
-                    return convert.backup_from_pb(message.summary)
+                    return read(Backup, message.summary)
                 files.write(message.chunk.path, message.chunk.data)
         raise IncompleteBackupError("the server ended the backup early; nothing was kept, so take it again")
 
@@ -77,7 +82,7 @@ class Backups(Service):
                 if not message.HasField("progress"):
                     yield message
                 elif report:
-                    report(convert.progress_from_pb(message.progress))
+                    report(read(BackupProgress, message.progress))
         except grpc.RpcError as error:
             raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
         finally:

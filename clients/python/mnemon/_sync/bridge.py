@@ -3,8 +3,8 @@
 
 from typing import Unpack
 
-from mnemon._messages import bridge as bridge_convert
-from mnemon._messages.semantic_requests import request_id_to_pb
+from mnemon._messages.calls import update_policy
+from mnemon._messages.translation import read, request
 from mnemon._sync.service import Service
 from mnemon._values import bridge
 from mnemon.v1 import bridge_pb2 as pb
@@ -19,13 +19,13 @@ class Bridge(Service):
 
     def status(self, *, timeout: float | None = None) -> bridge.BridgeStatus:
         """Returns the state of the bridge and what it has done."""
-        request = pb.GetBridgeStatusRequest()
-        return bridge_convert.status_from_pb(self._call(self._stub.GetBridgeStatus, request, timeout))
+        answer = self._call(self._stub.GetBridgeStatus, pb.GetBridgeStatusRequest(), timeout)
+        return read(bridge.BridgeStatus, answer)
 
     def policy(self, *, timeout: float | None = None) -> bridge.RoutingPolicy:
         """Returns the current policy, with its defaults filled in."""
         response = self._call(self._stub.GetRoutingPolicy, pb.GetRoutingPolicyRequest(), timeout)
-        return bridge_convert.policy_from_pb(response.policy)
+        return read(bridge.RoutingPolicy, response.policy)
 
     def update_policy(
         self,
@@ -42,19 +42,19 @@ class Bridge(Service):
         not yet handled. With `expected_revision`, it changes only if the policy has this `revision`; otherwise it
         raises RevisionMismatchError.
         """
-        request = bridge_convert.update(policy, changes, expected_revision=expected_revision, request_id=request_id)
-        response = self._call(self._stub.UpdateRoutingPolicy, request, timeout)
-        return bridge_convert.policy_from_pb(response.policy)
+        asked = update_policy(policy, changes, expected_revision=expected_revision, request_id=request_id)
+        response = self._call(self._stub.UpdateRoutingPolicy, asked, timeout)
+        return read(bridge.RoutingPolicy, response.policy)
 
     def pause(self, *, request_id: str | None = None, timeout: float | None = None) -> None:
         """Stops the bridge until `resume`, also across restarts of the server. Events wait."""
-        request = pb.PauseBridgeRequest(request_id=request_id_to_pb(request_id))
-        self._call(self._stub.PauseBridge, request, timeout)
+        asked = request(pb.PauseBridgeRequest, request_id=request_id)
+        self._call(self._stub.PauseBridge, asked, timeout)
 
     def resume(self, *, request_id: str | None = None, timeout: float | None = None) -> None:
         """Lets the bridge continue where it stopped, whether it was paused or suspended by a warning."""
-        request = pb.ResumeBridgeRequest(request_id=request_id_to_pb(request_id))
-        self._call(self._stub.ResumeBridge, request, timeout)
+        asked = request(pb.ResumeBridgeRequest, request_id=request_id)
+        self._call(self._stub.ResumeBridge, asked, timeout)
 
     @property
     def _stub(self) -> BridgeServiceStub:

@@ -3,8 +3,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from mnemon._messages import feed as change_convert
-from mnemon._messages.feed import Since
+from mnemon._messages.changes import Since, list_request, page_from_pb, watch_request
 from mnemon._sync.service import Service
 from mnemon._sync.watch import Watch
 from mnemon._values import documents as values
@@ -33,7 +32,7 @@ class Changes(Service):
         silence of the server in seconds, 5 to 60; after two and a half times as long, the client reconnects. A message
         holds at most `batch_size` changes, 1,000 at most; 0 means 500.
         """
-        request = change_convert.watch_request(
+        request = watch_request(
             since, types=types, scope=scope, ids=ids, full=full, heartbeat=heartbeat, batch_size=batch_size
         )
         self._connection.open_channel()
@@ -80,6 +79,6 @@ class Changes(Service):
 
         Its cursor is for the next page and for `watch`. A page may be empty although there are more; see `caught_up`.
         """
-        request = change_convert.list_request(since, types=types, scope=scope, ids=ids, full=full, page_size=page_size)
+        request = list_request(since, types=types, scope=scope, ids=ids, full=full, page_size=page_size)
         stub = self._connection.stub(ChangeServiceStub)
-        return change_convert.page_from_pb(self._call(stub.ListChanges, request, timeout))
+        return page_from_pb(self._call(stub.ListChanges, request, timeout))

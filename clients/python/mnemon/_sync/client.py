@@ -9,8 +9,7 @@ import grpc
 from mnemon._authorization import Token
 from mnemon._channel import DEFAULT_TIMEOUT_S, PathLike, Target
 from mnemon._connection import Connection
-from mnemon._messages.access import identity_from_pb
-from mnemon._messages.server import info_from_pb
+from mnemon._messages.translation import read
 from mnemon._sync.archive import Archive
 from mnemon._sync.backups import Backups
 from mnemon._sync.bridge import Bridge
@@ -153,12 +152,13 @@ class Client:
     def server_info(self, *, timeout: float | None = None) -> ServerInfo:
         """Returns version, capabilities, limits, embedding model and vault of the server."""
         stub = self._connection.stub(ServerServiceStub)
-        return info_from_pb(self._connection.call(stub.GetServerInfo, pb.GetServerInfoRequest(), timeout))
+        answer = self._connection.call(stub.GetServerInfo, pb.GetServerInfoRequest(), timeout)
+        return read(ServerInfo, answer)
 
     def who_am_i(self, *, timeout: float | None = None) -> Identity:
         """Returns the tenant, the name and the role of the caller."""
         stub = self._connection.stub(AccessServiceStub)
-        return identity_from_pb(self._connection.call(stub.WhoAmI, access_pb2.WhoAmIRequest(), timeout))
+        return read(Identity, self._connection.call(stub.WhoAmI, access_pb2.WhoAmIRequest(), timeout))
 
     def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Waits until the server serves. Raises DeadlineExceededError after `timeout` seconds."""

@@ -7,9 +7,16 @@ import grpc
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkIndexDocuments
-from mnemon._messages import document_requests as requests
-from mnemon._messages import documents as convert
-from mnemon._messages.document_requests import DocumentLike
+from mnemon._messages.documents import (
+    DocumentLike,
+    check_filters,
+    filter_of,
+    index_document,
+    no_answer,
+    update_document,
+)
+from mnemon._messages.filters import ids_filter
+from mnemon._messages.translation import read, request
 from mnemon._status import error_from_call
 from mnemon._sync.bulk import send_all
 from mnemon._sync.service import Service
@@ -40,7 +47,7 @@ class Documents(Service):
         otherwise it raises RevisionMismatchError. The same `request_id` with the same document gets the same receipt
         for 24 hours.
         """
-        request = requests.index_document(
+        asked = index_document(
             doc_id,
             content,
             metadata,
@@ -49,8 +56,8 @@ class Documents(Service):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = self._call(self._stub.IndexDocument, request, timeout)
-        return convert.receipt_from_pb(response.receipt)
+        response = self._call(self._stub.IndexDocument, asked, timeout)
+        return read(values.WriteReceipt, response.receipt)
 
     def update(
         self,
@@ -72,7 +79,7 @@ class Documents(Service):
         the whole scope; a mapping such as {"user": "ada"} changes these parts of it. With `expected_revision`, it
         writes only if the document has this revision; otherwise it raises RevisionMismatchError.
         """
-        request = requests.update_document(
+        asked = update_document(
             doc_id,
             content=content,
             metadata=metadata,
@@ -83,8 +90,8 @@ class Documents(Service):
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = self._call(self._stub.UpdateDocument, request, timeout)
-        return convert.receipt_from_pb(response.receipt)
+        response = self._call(self._stub.UpdateDocument, asked, timeout)
+        return read(values.WriteReceipt, response.receipt)
 
     def put_many(
         self,
@@ -133,27 +140,27 @@ class Documents(Service):
         """
         most = limit if top_k is None else top_k
         if most <= 0:
-            return convert.no_answer(mode)
-        request = requests.search(
-            query,
+            return no_answer(mode)
+        asked = request(
+            pb.SearchDocumentsRequest,
+            query=query,
             vector=vector,
             limit=most,
             filters=filters,
-            scope=scope,
-            where=where,
+            filter=filter_of(scope, where),
             mode=mode,
             min_score=min_score,
             view=view,
         )
-        response = self._call(self._stub.SearchDocuments, request, timeout)
-        convert.check_filters(response, strict=strict)
-        return convert.answer_from_pb(response)
+        response = self._call(self._stub.SearchDocuments, asked, timeout)
+        check_filters(response, strict=strict)
+        return read(values.SearchAnswer, response)
 
     def get(self, doc_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None) -> values.Document:
         """Returns one document. Raises DocumentNotFoundError if it does not exist."""
-        request = requests.get_document(doc_id, view=view)
-        response = self._call(self._stub.GetDocument, request, timeout)
-        return convert.document_from_pb(response.document)
+        asked = request(pb.GetDocumentRequest, doc_id=doc_id, view=view)
+        response = self._call(self._stub.GetDocument, asked, timeout)
+        return read(values.Document, response.document)
 
     def list(
         self,
@@ -203,13 +210,18 @@ class Documents(Service):
         Repeat the other arguments of the previous page. Raises InvalidPageTokenError if they differ. `filters`
         and `strict` work as in `search`.
         """
-        request = requests.list_documents(
-            page_size=page_size, page_token=page_token, filters=filters, scope=scope, where=where, view=view
+        asked = request(
+            pb.ListDocumentsRequest,
+            filter=filter_of(scope, where),
+            filters=filters,
+            view=view,
+            page_size=page_size,
+            page_token=page_token,
         )
-        response = self._call(self._stub.ListDocuments, request, timeout)
+        response = self._call(self._stub.ListDocuments, asked, timeout)
         if not page_token:
-            convert.check_filters(response, strict=strict)
-        return convert.page_from_pb(response)
+            check_filters(response, strict=strict)
+        return read(values.DocumentPage, response)
 
     def count(
         self,
@@ -221,9 +233,9 @@ class Documents(Service):
         timeout: float | None = None,
     ) -> int:
         """Counts the documents that match; `filters` and `strict` work as in `search`."""
-        request = requests.count_documents(filters=filters, scope=scope, where=where)
-        response = self._call(self._stub.CountDocuments, request, timeout)
-        convert.check_filters(response, strict=strict)
+        asked = request(pb.CountDocumentsRequest, filter=filter_of(scope, where), filters=filters)
+        response = self._call(self._stub.CountDocuments, asked, timeout)
+        check_filters(response, strict=strict)
         return response.count
 
     def delete(
@@ -241,15 +253,16 @@ class Documents(Service):
         With `expected_revision`, it removes the document only if it has this revision; otherwise it raises
         RevisionMismatchError.
         """
-        request = requests.delete_document(
-            doc_id,
+        asked = request(
+            pb.DeleteDocumentRequest,
+            doc_id=doc_id,
             allow_missing=allow_missing,
             ack=ack,
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = self._call(self._stub.DeleteDocument, request, timeout)
-        return convert.receipt_from_pb(response.receipt)
+        response = self._call(self._stub.DeleteDocument, asked, timeout)
+        return read(values.WriteReceipt, response.receipt)
 
     def delete_many(
         self,
@@ -268,11 +281,17 @@ class Documents(Service):
         Ids that do not exist are not counted. With `dry_run`, it only counts. Raises InvalidArgumentError without ids,
         filters and scope, with ids and one of the others, or if one of `filters` can match no document.
         """
-        request = requests.delete_documents(
-            doc_ids, filters=filters, scope=scope, where=where, dry_run=dry_run, ack=ack, request_id=request_id
+        if doc_ids is not None:
+            where = ids_filter("doc_ids", doc_ids, "doc_id", alone=not filters and scope is None and where is None)
+        asked = request(
+            pb.DeleteDocumentsRequest,
+            filter=filter_of(scope, where),
+            filters=filters,
+            dry_run=dry_run,
+            ack=ack,
+            request_id=request_id,
         )
-        response = self._call(self._stub.DeleteDocuments, request, timeout)
-        return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
+        return read(values.BulkDeleteReceipt, self._call(self._stub.DeleteDocuments, asked, timeout))
 
     def rebuild_index(self, *, timeout: float | None = None) -> Iterator[values.RebuildProgress]:
         """Rebuilds the vector database from the records, and yields the progress. Nothing is sent until you iterate.
@@ -284,7 +303,7 @@ class Documents(Service):
         stream = self._stub.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
         try:
             for progress in stream:
-                yield values.RebuildProgress(progress.done, progress.total)
+                yield read(values.RebuildProgress, progress)
         except grpc.RpcError as error:
             raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
         finally:
@@ -292,7 +311,7 @@ class Documents(Service):
 
     def status(self, *, timeout: float | None = None) -> values.StoreHealth:
         """Returns the health of the store and of its vector database."""
-        return convert.health_from_pb(self._call(self._stub.CheckHealth, pb.CheckHealthRequest(), timeout))
+        return read(values.StoreHealth, self._call(self._stub.CheckHealth, pb.CheckHealthRequest(), timeout))
 
     @property
     def _stub(self) -> KnowledgeStoreServiceStub:

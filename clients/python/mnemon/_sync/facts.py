@@ -7,13 +7,16 @@ from typing import Any
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkPutFacts
-from mnemon._messages import fact_requests
-from mnemon._messages import facts as fact_convert
-from mnemon._messages.documents import receipt_from_pb
+from mnemon._messages.calls import FoundFacts, renewals_from_pb
+from mnemon._messages.convert import namespace_to_pb
+from mnemon._messages.filters import facts_to_pb, ids_filter
+from mnemon._messages.records import fact_to_pb, names_to_pb
+from mnemon._messages.translation import read, request
 from mnemon._sync.bulk import send_all
 from mnemon._sync.service import Service
 from mnemon._values import documents as values
 from mnemon._values import facts
+from mnemon.v1 import facts_pb2 as pb
 from mnemon.v1.facts_pb2_grpc import FactServiceStub
 
 
@@ -54,7 +57,7 @@ class Facts(Service):
         same `request_id` with the same fact gets the same answer for 24 hours.
         """
         fact = facts.Fact(
-            namespace=tuple(fact_convert.namespace_to_pb(namespace)),
+            namespace=tuple(namespace_to_pb("namespace", namespace)),
             key="" if key is None else key,
             value=value,
             metadata=metadata or {},
@@ -63,15 +66,16 @@ class Facts(Service):
             ttl=ttl,
             index=index,
         )
-        request = fact_requests.put(
-            fact,
+        asked = request(
+            pb.PutFactRequest,
+            fact=fact_to_pb(fact),
             mode=mode,
             embedding=embedding,
             expected_revision=expected_revision,
             request_id=request_id,
             ack=ack,
         )
-        return fact_convert.receipt_from_pb(self._call(self._stub.PutFact, request, timeout))
+        return read(facts.FactReceipt, self._call(self._stub.PutFact, asked, timeout))
 
     def put_many(
         self,
@@ -103,9 +107,9 @@ class Facts(Service):
 
         With `versions`, it includes the earlier versions.
         """
-        request = fact_requests.get(namespace, key, versions=versions)
-        response = self._call(self._stub.GetFact, request, timeout)
-        return fact_convert.fact_from_pb(response.fact)
+        asked = request(pb.GetFactRequest, namespace=namespace, key=key, show_versions=versions)
+        response = self._call(self._stub.GetFact, asked, timeout)
+        return read(facts.Fact, response.fact)
 
     def get_many(
         self,
@@ -117,11 +121,11 @@ class Facts(Service):
 
         Facts that do not exist are omitted. If the facts exceed 3 MiB, this takes several calls.
         """
-        request = fact_requests.get_many(names)
-        asked, found = list(request.names), fact_convert.FoundFacts()
-        while found.take(response := self._call(self._stub.BatchGetFacts, request, timeout)):
-            request = fact_requests.get_remaining(response)
-        return found.in_order(asked)
+        asked = request(pb.BatchGetFactsRequest, names=names_to_pb(names))
+        wanted, found = list(asked.names), FoundFacts()
+        while found.take(response := self._call(self._stub.BatchGetFacts, asked, timeout)):
+            asked = request(pb.BatchGetFactsRequest, names=response.remaining)
+        return found.in_order(wanted)
 
     def renew(
         self,
@@ -135,9 +139,8 @@ class Facts(Service):
         This does not count as a change: revisions stay the same, and watchers are not notified. Reading a fact does not
         renew it.
         """
-        request = fact_requests.renew(names, request_id=request_id)
-        response = self._call(self._stub.RenewFacts, request, timeout)
-        return fact_convert.renewals_from_pb(request, response)
+        asked = request(pb.RenewFactsRequest, names=names_to_pb(names), request_id=request_id)
+        return renewals_from_pb(asked, self._call(self._stub.RenewFacts, asked, timeout))
 
     def search(
         self,
@@ -164,11 +167,10 @@ class Facts(Service):
         "keyword"; None means hybrid, or vector if only a vector is given. `view` is "ids" (namespaces, keys, revisions
         and scores only), "standard", or "full", which adds embeddings.
         """
-        request = fact_requests.search(
-            query,
-            namespace=namespace,
-            subtree=subtree,
-            where=where,
+        asked = request(
+            pb.SearchFactsRequest,
+            query=query,
+            filter=facts_to_pb(namespace, subtree=subtree, where=where),
             vector=vector,
             limit=limit if top_k is None else top_k,
             offset=offset,
@@ -176,7 +178,7 @@ class Facts(Service):
             min_score=min_score,
             view=view,
         )
-        return fact_convert.answer_from_pb(self._call(self._stub.SearchFacts, request, timeout))
+        return read(facts.FactAnswer, self._call(self._stub.SearchFacts, asked, timeout))
 
     def list(
         self,
@@ -192,7 +194,7 @@ class Facts(Service):
 
         The arguments select facts as in `search`. `timeout` applies to each page.
         """
-        labels, token = tuple(fact_convert.namespace_to_pb(namespace)), ""
+        labels, token = tuple(namespace_to_pb("namespace", namespace)), ""
         while True:
             page = self.list_page(
                 labels,
@@ -222,15 +224,14 @@ class Facts(Service):
 
         The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
-        request = fact_requests.list_page(
-            namespace=namespace,
-            subtree=subtree,
-            where=where,
+        asked = request(
+            pb.ListFactsRequest,
+            filter=facts_to_pb(namespace, subtree=subtree, where=where),
             page_size=page_size,
             page_token=page_token,
-            versions=versions,
+            show_versions=versions,
         )
-        return fact_convert.page_from_pb(self._call(self._stub.ListFacts, request, timeout))
+        return read(facts.FactPage, self._call(self._stub.ListFacts, asked, timeout))
 
     def list_namespaces(
         self,
@@ -246,7 +247,7 @@ class Facts(Service):
         `prefix` and `suffix` are the first and last labels; "*" stands for any one label. Deeper namespaces are cut to
         `max_depth` labels and appear once; 0 means no cut. `timeout` applies to each page.
         """
-        first, last = (tuple(fact_convert.namespace_to_pb(*each)) for each in ((prefix, "prefix"), (suffix, "suffix")))
+        first, last = (tuple(namespace_to_pb(*each)) for each in (("prefix", prefix), ("suffix", suffix)))
         token = ""
         while True:
             page = self.list_namespaces_page(
@@ -275,11 +276,15 @@ class Facts(Service):
 
         The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
-        request = fact_requests.namespaces_page(
-            prefix=prefix, suffix=suffix, max_depth=max_depth, page_size=page_size, page_token=page_token
+        asked = request(
+            pb.ListNamespacesRequest,
+            prefix=prefix,
+            suffix=suffix,
+            max_depth=max_depth,
+            page_size=page_size,
+            page_token=page_token,
         )
-        response = self._call(self._stub.ListNamespaces, request, timeout)
-        return fact_convert.namespaces_from_pb(response)
+        return read(facts.NamespacePage, self._call(self._stub.ListNamespaces, asked, timeout))
 
     def delete(
         self,
@@ -297,16 +302,17 @@ class Facts(Service):
         With `allow_missing`, the outcome is then MISSING instead. With `expected_revision`, it removes the fact only if
         it has this revision; otherwise it raises RevisionMismatchError.
         """
-        request = fact_requests.delete(
-            namespace,
-            key,
+        asked = request(
+            pb.DeleteFactRequest,
+            namespace=namespace,
+            key=key,
             expected_revision=expected_revision,
             allow_missing=allow_missing,
             request_id=request_id,
             ack=ack,
         )
-        response = self._call(self._stub.DeleteFact, request, timeout)
-        return receipt_from_pb(response.receipt)
+        response = self._call(self._stub.DeleteFact, asked, timeout)
+        return read(values.WriteReceipt, response.receipt)
 
     def delete_many(
         self,
@@ -324,11 +330,11 @@ class Facts(Service):
         The arguments select facts as in `search`. Keys that do not exist are not counted. With `dry_run`, it only
         counts. Raises InvalidArgumentError with both `keys` and `where`.
         """
-        request = fact_requests.delete_many(
-            keys, namespace=namespace, subtree=subtree, where=where, dry_run=dry_run, request_id=request_id
-        )
-        response = self._call(self._stub.DeleteFacts, request, timeout)
-        return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
+        if keys is not None:
+            where = ids_filter("keys", keys, "key", alone=where is None)
+        chosen = facts_to_pb(namespace, subtree=subtree, where=where)
+        asked = request(pb.DeleteFactsRequest, filter=chosen, dry_run=dry_run, request_id=request_id)
+        return read(values.BulkDeleteReceipt, self._call(self._stub.DeleteFacts, asked, timeout))
 
     @property
     def _stub(self) -> FactServiceStub:

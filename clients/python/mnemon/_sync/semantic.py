@@ -7,8 +7,10 @@ from typing import Unpack
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import SaveSemanticMemories
-from mnemon._messages import semantic as semantic_convert
-from mnemon._messages import semantic_requests
+from mnemon._messages.convert import invalid
+from mnemon._messages.filters import keywords_to_pb
+from mnemon._messages.records import save
+from mnemon._messages.translation import read, request
 from mnemon._sync.bulk import send_all
 from mnemon._sync.service import Service
 from mnemon._values import documents as values
@@ -69,8 +71,8 @@ class Semantic(Service):
             create_time=create_time,
             embedding=embedding,
         )
-        request = semantic_requests.save(memory, conflict_policy=conflict_policy, rule=rule, request_id=request_id)
-        return semantic_convert.save_answer_from_pb(self._call(self._stub.SaveSemanticMemory, request, timeout))
+        asked = save(memory, conflict_policy=conflict_policy, rule=rule, request_id=request_id)
+        return read(semantic.SaveAnswer, self._call(self._stub.SaveSemanticMemory, asked, timeout))
 
     def add_many(
         self,
@@ -115,16 +117,22 @@ class Semantic(Service):
         (ids, revisions and scores only), "standard", or "full", which adds vectors. The diagnostics of the answer count
         what each filter left out.
         """
-        request = semantic_requests.search(
-            query,
+        # The server would report this field by its name in the request.
+        if min_similarity is not None and not 0.0 <= min_similarity <= 1.0:
+            raise invalid("min_similarity", "must be between 0 and 1")
+        if min_similarity is not None and mode == values.SearchMode.KEYWORD:
+            raise invalid("min_similarity", 'must be None if mode is "keyword", which does not compare meaning')
+        asked = request(
+            pb.SearchSimilarRequest,
+            query=query,
             vector=vector,
             limit=limit if top_k is None else top_k,
             mode=mode,
-            min_similarity=min_similarity,
-            which=which,
+            min_score=min_similarity,
+            filter=_filter(which),
             view=view,
         )
-        return semantic_convert.similarity_from_pb(self._call(self._stub.SearchSimilar, request, timeout))
+        return read(semantic.SimilarityAnswer, self._call(self._stub.SearchSimilar, asked, timeout))
 
     def get(
         self, memory_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None
@@ -133,9 +141,9 @@ class Semantic(Service):
 
         The view "full" includes its vector.
         """
-        request = semantic_requests.get(memory_id, view=view)
-        response = self._call(self._stub.GetSemanticMemory, request, timeout)
-        return semantic_convert.statement_from_pb(response.memory)
+        asked = request(pb.GetSemanticMemoryRequest, memory_id=memory_id, view=view)
+        response = self._call(self._stub.GetSemanticMemory, asked, timeout)
+        return read(semantic.SemanticMemory, response.memory)
 
     def list(
         self,
@@ -171,10 +179,14 @@ class Semantic(Service):
 
         The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
-        request = semantic_requests.list_page(
-            page_size=page_size, page_token=page_token, which=which, show_superseded=show_superseded
+        asked = request(
+            pb.ListSemanticMemoriesRequest,
+            filter=_filter(which),
+            page_size=page_size,
+            page_token=page_token,
+            show_superseded=show_superseded,
         )
-        return semantic_convert.page_from_pb(self._call(self._stub.ListSemanticMemories, request, timeout))
+        return read(semantic.SemanticMemoryPage, self._call(self._stub.ListSemanticMemories, asked, timeout))
 
     def delete(
         self,
@@ -190,14 +202,14 @@ class Semantic(Service):
         Raises MemoryNotFoundError if it does not exist, unless `allow_missing`. With `expected_revision`, it removes
         the statement only if it has this revision; otherwise it raises RevisionMismatchError.
         """
-        request = semantic_requests.delete(
-            (memory_id,),
-            which={},
+        asked = request(
+            pb.DeleteSemanticMemoriesRequest,
+            memory_ids=(memory_id,),
             allow_missing=allow_missing,
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        return semantic_convert.deleted_from_pb(self._call(self._stub.DeleteSemanticMemories, request, timeout))
+        return read(semantic.SemanticDeleteReceipt, self._call(self._stub.DeleteSemanticMemories, asked, timeout))
 
     def delete_many(
         self,
@@ -216,23 +228,32 @@ class Semantic(Service):
         `allow_missing`. With `dry_run`, it only counts them. Raises InvalidArgumentError without ids and filters, or
         with both.
         """
-        request = semantic_requests.delete(
-            memory_ids, which=which, allow_missing=allow_missing, dry_run=dry_run, request_id=request_id
+        asked = request(
+            pb.DeleteSemanticMemoriesRequest,
+            memory_ids=memory_ids,
+            filter=_filter(which),
+            allow_missing=allow_missing,
+            dry_run=dry_run,
+            request_id=request_id,
         )
-        return semantic_convert.deleted_from_pb(self._call(self._stub.DeleteSemanticMemories, request, timeout))
+        return read(semantic.SemanticDeleteReceipt, self._call(self._stub.DeleteSemanticMemories, asked, timeout))
 
     def status(self, *, timeout: float | None = None) -> semantic.SemanticIndexStatus:
         """Returns the state of the semantic index, its progress, and whether the server limits writes."""
-        request = pb.GetIndexStatusRequest()
-        return semantic_convert.status_from_pb(self._call(self._stub.GetIndexStatus, request, timeout))
+        answer = self._call(self._stub.GetIndexStatus, pb.GetIndexStatusRequest(), timeout)
+        return read(semantic.SemanticIndexStatus, answer)
 
     def create_snapshot(
         self, *, request_id: str | None = None, timeout: float | None = None
     ) -> semantic.SnapshotReceipt:
         """Writes the semantic index to disk now, so that the next start is fast. A small index needs no snapshot."""
-        request = semantic_requests.create_snapshot(request_id=request_id)
-        return semantic_convert.snapshot_from_pb(self._call(self._stub.CreateSnapshot, request, timeout))
+        asked = request(pb.CreateSnapshotRequest, request_id=request_id)
+        return read(semantic.SnapshotReceipt, self._call(self._stub.CreateSnapshot, asked, timeout))
 
     @property
     def _stub(self) -> SemanticMemoryServiceStub:
         return self._connection.stub(SemanticMemoryServiceStub)
+
+
+def _filter(which: semantic.SemanticFilters) -> pb.SemanticMemoryFilter | None:
+    return keywords_to_pb(pb.SemanticMemoryFilter, which, semantic.SemanticFilters)

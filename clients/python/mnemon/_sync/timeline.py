@@ -2,15 +2,17 @@
 """The blocking client's object for the timeline."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Unpack
 
 import grpc
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import RecordEvents
-from mnemon._messages import timeline as timeline_convert
-from mnemon._messages import timeline_requests
+from mnemon._messages.calls import range_to_pb, window_to_pb
+from mnemon._messages.filters import keywords_to_pb
+from mnemon._messages.records import event_to_pb
+from mnemon._messages.translation import read, request
 from mnemon._status import error_from_call
 from mnemon._sync.bulk import send_all
 from mnemon._sync.service import Service
@@ -18,6 +20,8 @@ from mnemon._values import documents as values
 from mnemon._values import timeline
 from mnemon.v1 import episodic_pb2 as pb
 from mnemon.v1.episodic_pb2_grpc import EpisodicMemoryServiceStub
+
+_LIMIT_DEFAULT = 50
 
 
 class Timeline(Service):
@@ -59,14 +63,16 @@ class Timeline(Service):
             persona=persona,
             agent=agent,
             project=project,
-            event_time=event_time,
+            event_time=datetime.now(UTC) if event_time is None else event_time,
             context=context,
             importance=importance,
             source=source,
             metadata=metadata or {},
         )
-        request = timeline_requests.record(event, request_id=request_id)
-        return timeline_convert.recorded_from_pb(self._call(self._stub.RecordEvent, request, timeout))
+        asked = request(pb.RecordEventRequest, event=event_to_pb(event), request_id=request_id)
+        response = self._call(self._stub.RecordEvent, asked, timeout)
+        known = read(timeline.EpisodicEvent, response.duplicate_of) if response.HasField("duplicate_of") else None
+        return read(timeline.EventReceipt, response.receipt, duplicate_of=known)
 
     def add_many(
         self,
@@ -92,7 +98,7 @@ class Timeline(Service):
         last_days: int | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        limit: int = timeline_requests.LIMIT_DEFAULT,
+        limit: int = _LIMIT_DEFAULT,
         top_k: int | None = None,
         mode: str | None = None,
         view: str = values.View.STANDARD,
@@ -109,18 +115,17 @@ class Timeline(Service):
         server computes no vectors of events, they are found by word. The `view` "ids" returns only ids. `which` are the
         keyword arguments of `EventFilters`, such as `user="ada"`.
         """
-        request = timeline_requests.window(
-            query,
-            last_days=last_days,
-            since=since,
-            until=until,
+        asked = request(
+            pb.QueryWindowRequest,
+            query=query,
+            **window_to_pb(last_days, since, until),
             limit=limit if top_k is None else top_k,
             mode=mode,
             view=view,
             page_token=page_token,
-            which=which,
+            filter=_filter(which),
         )
-        return timeline_convert.window_from_pb(self._call(self._stub.QueryWindow, request, timeout))
+        return read(timeline.WindowAnswer, self._call(self._stub.QueryWindow, asked, timeout))
 
     def list(
         self,
@@ -167,13 +172,14 @@ class Timeline(Service):
         The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
         if last_days is None and since is None and until is None:
-            request = timeline_requests.recent(page_size=page_size, page_token=page_token, which=which)
-            return timeline_convert.page_from_pb(self._call(self._stub.ListRecentEvents, request, timeout))
+            kind = pb.ListRecentEventsRequest
+            asked = request(kind, filter=_filter(which), page_size=page_size, page_token=page_token)
+            return read(timeline.TimelinePage, self._call(self._stub.ListRecentEvents, asked, timeout))
         answer = self.search(
             last_days=last_days,
             since=since,
             until=until,
-            limit=page_size or timeline_requests.LIMIT_DEFAULT,
+            limit=page_size or _LIMIT_DEFAULT,
             page_token=page_token,
             timeout=timeout,
             **which,
@@ -189,13 +195,13 @@ class Timeline(Service):
         **which: Unpack[timeline.EventFilters],
     ) -> timeline.EventSummary:
         """Counts the events from `since` to `until`, both inclusive and both optional, by type and by day."""
-        request = timeline_requests.summarize(since=since, until=until, which=which)
-        return timeline_convert.summary_from_pb(self._call(self._stub.SummarizeRange, request, timeout))
+        asked = request(pb.SummarizeRangeRequest, range=range_to_pb(since, until), filter=_filter(which))
+        return read(timeline.EventSummary, self._call(self._stub.SummarizeRange, asked, timeout))
 
     def get(self, event_id: str, *, timeout: float | None = None) -> timeline.EpisodicEvent:
         """Returns one event. Raises EventNotFoundError if it does not exist."""
-        response = self._call(self._stub.GetEvent, timeline_requests.get(event_id), timeout)
-        return timeline_convert.happened_from_pb(response.event)
+        response = self._call(self._stub.GetEvent, request(pb.GetEventRequest, event_id=event_id), timeout)
+        return read(timeline.EpisodicEvent, response.event)
 
     def delete(
         self,
@@ -229,15 +235,16 @@ class Timeline(Service):
         exist, it raises EventNotFoundError and removes nothing, unless `allow_missing`. With `dry_run`, it only counts
         and names them. Raises InvalidArgumentError without ids, time and filters, or with ids and one of the others.
         """
-        request = timeline_requests.prune(
-            event_ids,
+        asked = request(
+            pb.PruneEventsRequest,
+            event_ids=event_ids,
             before=before,
-            which=which,
+            filter=_filter(which),
             allow_missing=allow_missing,
             dry_run=dry_run,
             request_id=request_id,
         )
-        return timeline_convert.pruned_from_pb(self._call(self._stub.PruneEvents, request, timeout))
+        return read(timeline.PruneReceipt, self._call(self._stub.PruneEvents, asked, timeout))
 
     def compact(
         self, *, request_id: str | None = None, timeout: float | None = None
@@ -249,10 +256,10 @@ class Timeline(Service):
         `request_id` follows it, or returns its end.
         """
         self._connection.authorize()
-        stream = self._stub.CompactTimeline(timeline_requests.compact(request_id), timeout=timeout)
+        stream = self._stub.CompactTimeline(request(pb.CompactTimelineRequest, request_id=request_id), timeout=timeout)
         try:
             for progress in stream:
-                yield timeline_convert.progress_from_pb(progress)
+                yield read(timeline.CompactionProgress, progress)
         except grpc.RpcError as error:
             raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
         finally:
@@ -260,9 +267,13 @@ class Timeline(Service):
 
     def status(self, *, timeout: float | None = None) -> timeline.TimelineStatus:
         """Returns the state of the timeline, and which events were lost to damage."""
-        request = pb.GetTimelineStatusRequest()
-        return timeline_convert.status_from_pb(self._call(self._stub.GetTimelineStatus, request, timeout))
+        answer = self._call(self._stub.GetTimelineStatus, pb.GetTimelineStatusRequest(), timeout)
+        return read(timeline.TimelineStatus, answer)
 
     @property
     def _stub(self) -> EpisodicMemoryServiceStub:
         return self._connection.stub(EpisodicMemoryServiceStub)
+
+
+def _filter(which: timeline.EventFilters) -> pb.EpisodicEventFilter | None:
+    return keywords_to_pb(pb.EpisodicEventFilter, which, timeline.EventFilters)

@@ -10,7 +10,7 @@ from typing import Any
 
 from mnemon._cli.imports.facts import Record, key_of, time_of
 from mnemon._cli.imports.found import Found, Item, LeftOut, Place, Raw, as_object
-from mnemon._messages.documents import invalid
+from mnemon._messages.convert import invalid
 from mnemon._values.documents import Document, MetadataValue
 
 NO_TEXT = "without text"

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mnemon._cli.imports.found import Item, Raw, as_object
-from mnemon._messages.documents import invalid
+from mnemon._messages.convert import invalid
 from mnemon._values.facts import Fact
 
 Record = Mapping[str, Any]

@@ -10,7 +10,7 @@ from mnemon._cli.imports import chats, facts, graph, mail, markup, rows, session
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Raw, as_object, damaged
 from mnemon._cli.imports.json_text import LISTS, records
 from mnemon._errors import InvalidArgumentError
-from mnemon._messages.documents import invalid
+from mnemon._messages.convert import invalid
 from mnemon._values.archive import RecordKind
 
 ARCHIVE = "archive"

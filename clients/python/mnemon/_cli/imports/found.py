@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from mnemon._errors import InvalidArgumentError
-from mnemon._messages.documents import invalid
+from mnemon._messages.convert import invalid
 from mnemon._values.documents import Document
 from mnemon._values.facts import Fact
 

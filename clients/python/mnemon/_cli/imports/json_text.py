@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, TextIO
 
 from mnemon._cli.imports.found import Damaged, LeftOut, Place, Raw
-from mnemon._messages.documents import invalid
+from mnemon._messages.convert import invalid
 
 LISTS = ("results", "memories", "items", "edges", "facts", "data")
 """Keys of an API response that hold its records."""

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
 from mnemon._cli.imports.markup import text_of_html
-from mnemon._messages.documents import invalid
+from mnemon._messages.convert import invalid
 from mnemon._values.documents import Document, MetadataValue
 
 _BEGIN = b"From "

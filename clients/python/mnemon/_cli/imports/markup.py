@@ -9,7 +9,7 @@ from typing import BinaryIO
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
 from mnemon._cli.imports.json_text import has_bad_bytes, text_of
 from mnemon._cli.imports.metadata import metadata_of
-from mnemon._messages.documents import invalid
+from mnemon._messages.convert import invalid
 from mnemon._values.documents import Document, MetadataValue
 
 _UNSEEN = frozenset({"script", "style", "template", "noscript", "svg", "title"})

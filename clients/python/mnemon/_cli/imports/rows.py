@@ -11,7 +11,7 @@ from mnemon._cli.imports.found import Damaged, Found, Item, Place, Raw, as_objec
 from mnemon._cli.imports.json_text import has_bad_bytes, records, text_of
 from mnemon._cli.imports.metadata import exact, metadata_of, shown
 from mnemon._errors import InvalidArgumentError
-from mnemon._messages.documents import invalid
+from mnemon._messages.convert import invalid
 from mnemon._values.documents import Document
 
 _IDS = ("doc_id", "id", "uuid", "key", "_id")

@@ -1,0 +1,195 @@
+"""The requests and answers of the other services that need more than their fields."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from mnemon._arguments import check_number, check_whole
+from mnemon._errors import InvalidArgumentError
+from mnemon._messages import convert
+from mnemon._messages.convert import invalid
+from mnemon._messages.filters import where_to_pb
+from mnemon._messages.records import given_statement
+from mnemon._messages.rules import field_to_pb, rule_to_pb
+from mnemon._messages.translation import read, request
+from mnemon._values import bridge, facts, filters, semantic, tenants
+from mnemon._values import documents as values
+from mnemon._values.rules import MergeRule
+from mnemon.v1 import (
+    bridge_pb2,
+    common_pb2,
+    conflicts_pb2,
+    erase_pb2,
+    facts_pb2,
+    rules_pb2,
+    tenant_pb2,
+)
+
+# Conflicts and rules
+
+
+def reference_to_pb(field: str, given: object, expected_revision: int | None = None) -> conflicts_pb2.MemoryReference:
+    """A statement that is stored, or given."""
+    if isinstance(given, semantic.SemanticMemory):
+        return conflicts_pb2.MemoryReference(memory=given_statement(field, given))
+    if isinstance(given, str) and given:
+        memory_id = convert.text(field, given)
+        return conflicts_pb2.MemoryReference(memory_id=memory_id, expected_revision=expected_revision)
+    raise invalid(field, "must be the id of a stored statement, or a SemanticMemory")
+
+
+def unmerge(decision_id: str, *, memory_id: str, request_id: str | None) -> conflicts_pb2.UnmergeMemoryRequest:
+    """A request to undo a decision, or the decision that made a statement."""
+    if bool(decision_id) == bool(memory_id):
+        raise invalid("target", "must be a decision_id, or the memory_id of what came of a merge; give one")
+    kind = conflicts_pb2.UnmergeMemoryRequest
+    return request(kind, decision_id=decision_id or None, memory_id=memory_id or None, request_id=request_id)
+
+
+def update_rule(
+    name: str, changes: MergeRule, *, update_mask: Iterable[str], **how: Any
+) -> rules_pb2.UpdateRuleRequest:
+    """A change of a rule; `how` are the other fields of the request."""
+    if not hasattr(changes, "items"):
+        raise invalid("changes", f"must be an object with the keys to be changed, not {type(changes).__name__}")
+    if changes.get("name", name) != name:
+        raise invalid("rule.name", f"must be {name!r}, or not be there: a rule cannot be given another name")
+    if isinstance(update_mask, str):
+        raise invalid("update_mask", f"must be several fields, such as [{update_mask!r}]")
+    paths = [field_to_pb(convert.text("update_mask", each)) for each in update_mask]
+    rule = rule_to_pb({**changes, "name": name})
+    return request(rules_pb2.UpdateRuleRequest, rule=rule, update_mask=paths or None, **how)
+
+
+# The timeline and the bridge
+
+
+def range_to_pb(since: datetime | None, until: datetime | None) -> common_pb2.TimeRange | None:
+    """A range of time; None if both ends are open."""
+    if since is None and until is None:
+        return None
+    return common_pb2.TimeRange(
+        start_time=None if since is None else convert.time_to_pb("since", since),
+        end_time=None if until is None else convert.time_to_pb("until", until),
+    )
+
+
+def window_to_pb(last_days: int | None, since: datetime | None, until: datetime | None) -> dict[str, Any]:
+    """The window of a query, in days or as a range."""
+    span = range_to_pb(since, until)
+    if span is not None and last_days is not None:
+        raise invalid("last_days", "says the window already; leave it out, or since and until")
+    return {"range": span, "last_days": last_days}
+
+
+def update_policy(
+    policy: bridge.RoutingPolicy | None, changes: bridge.PolicyChanges, **how: Any
+) -> bridge_pb2.UpdateRoutingPolicyRequest:
+    """A change of all fields with a whole policy, otherwise of the given ones."""
+    changed = replace(policy or bridge.RoutingPolicy(), **changes)
+    check_whole("content_max", changed.content_max)
+    sent = {name: getattr(changed, name) for name in bridge.PolicyChanges.__annotations__}
+    return request(
+        bridge_pb2.UpdateRoutingPolicyRequest,
+        policy=request(bridge_pb2.RoutingPolicy, **sent),
+        update_mask=sorted(changes) if policy is None else list(sent),
+        **how,
+    )
+
+
+# Facts
+
+
+class FoundFacts:
+    """Collects facts from several answers, since one holds at most 3 MiB."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[tuple[str, ...], str], facts.Fact] = {}
+
+    def take(self, response: facts_pb2.BatchGetFactsResponse) -> bool:
+        """Takes an answer, and returns whether to ask for more."""
+        for each in response.facts:
+            fact = read(facts.Fact, each)
+            self._found[fact.namespace, fact.key] = fact
+        # A truncated answer holds at least one fact; otherwise asking again would never end.
+        return bool(response.remaining and response.facts)
+
+    def in_order(self, names: Iterable[facts_pb2.FactName]) -> tuple[facts.Fact, ...]:
+        """The facts with these names, in their order."""
+        asked = ((tuple(name.namespace), name.key) for name in names)
+        return tuple(self._found[name] for name in asked if name in self._found)
+
+
+def renewals_from_pb(
+    request: facts_pb2.RenewFactsRequest, response: facts_pb2.RenewFactsResponse
+) -> tuple[facts.RenewResult, ...]:
+    """The result for each fact whose ttl was restarted."""
+    return tuple(
+        read(
+            facts.RenewResult,
+            result.renewal if result.HasField("renewal") else result,
+            namespace=tuple(name.namespace),
+            key=name.key,
+        )
+        for name, result in zip(request.names, response.results, strict=True)
+    )
+
+
+# Erasures, tenants and forecasts
+
+
+def erase_to_pb(
+    user: str,
+    namespace: Iterable[str],
+    kind: str,
+    scope: values.Scope | None,
+    where: filters.Filter | None,
+    request_id: str | None = None,
+    *,
+    revoke_keys: bool = False,
+    dry_run: bool = False,
+) -> erase_pb2.EraseRequest:
+    """The request; refuses none and more than one of user, namespace and kind."""
+    labels = convert.namespace_to_pb("namespace", namespace)
+    if [bool(user), bool(labels), bool(kind)].count(True) != 1:
+        raise InvalidArgumentError.of("target", "must be one of user, namespace and kind: say what to erase")
+    if not kind and (scope is not None or where is not None):
+        raise InvalidArgumentError.of("kind", "is required with scope and where: erase one kind of record at a time")
+    return erase_pb2.EraseRequest(
+        user=convert.text("user", user) if user else None,  # type: ignore[arg-type] # None leaves it unset
+        namespace=facts_pb2.FactNamespace(labels=labels) if labels else None,
+        filter=_erase_filter(kind, scope, where) if kind else None,
+        dry_run=dry_run,
+        request_id="" if dry_run else convert.request_id_to_pb(request_id),
+        revoke_keys=revoke_keys,
+    )
+
+
+def _erase_filter(kind: str, scope: values.Scope | None, where: filters.Filter | None) -> erase_pb2.EraseFilter:
+    return request(erase_pb2.EraseFilter, kind=kind, scope=scope, filter=where_to_pb(where))
+
+
+def quotas_to_pb(quotas: tenants.Quotas | None) -> tenant_pb2.Quotas | None:
+    """The quotas that are set."""
+    if quotas is None:
+        return None
+    if not isinstance(quotas, tenants.Quotas):
+        raise invalid("quotas", f"must be Quotas, such as Quotas(records=1000), not {type(quotas).__name__}")
+    given = {name: getattr(quotas, name) for name in tenant_pb2.Quotas.DESCRIPTOR.fields_by_name}
+    sent = {name: check_number(f"quotas.{name}", value) for name, value in given.items() if value is not None}
+    return tenant_pb2.Quotas(**sent)
+
+
+def update_tenant(tenant: str, changes: tuple[str, ...], **fields: Any) -> tenant_pb2.UpdateTenantRequest:
+    """A request to change these fields of a tenant; those that are None are emptied."""
+    changed = request(tenant_pb2.Tenant, tenant=tenant, **fields)
+    return request(tenant_pb2.UpdateTenantRequest, tenant=changed, update_mask=changes)
+
+
+def moment_of(by: datetime | timedelta) -> datetime:
+    """A time, which may be given as a distance from now."""
+    try:
+        return datetime.now(UTC) + by if isinstance(by, timedelta) else by
+    except OverflowError:
+        raise invalid("by", "must end before the year 10,000") from None
