@@ -152,7 +152,6 @@ crash-test: $(DEV)/.stamp ## Strike the server, its index or its files ROUNDS=10
 	$(BIN)/python -m tests.support.episodic_crashing --rounds $(ROUNDS)
 	$(BIN)/python -m tests.support.fact_crashing --rounds $(ROUNDS)
 	MNEMON_RECORD_KILLS=$(ROUNDS) $(BIN)/python -m pytest tests/contract/test_sqlite_durability.py tests/contract/test_sqlite_keyword_packing.py -k kill_9
-	MNEMON_CHROMA_KILLS=$(ROUNDS) $(BIN)/python -m pytest tests/e2e/test_chroma_process.py -k random_moments
 
 .PHONY: fuzz
 fuzz: $(DEV)/.stamp $(FUZZ)/.stamp ## Read TEXTS=1000000 damaged texts for tool calls, and as many that follow the reader's branches; takes an hour or two.
@@ -416,7 +415,7 @@ lock: $(LOCK)/.stamp ## Pin, with hashes, what each pyproject.toml asks for; ARG
 	$(call resolve,server,$(PROJECTS))
 	$(call resolve,build,--group build --constraints requirements/server.txt)
 	$(call resolve,compile,--group compile --constraints requirements/server.txt)
-	$(call resolve,dev,--extra hnswlib --extra langgraph --extra mcp --group dev $(PROJECTS) --constraints requirements/server.txt)
+	$(call resolve,dev,--extra chroma --extra hnswlib --extra langgraph --extra mcp --group dev $(PROJECTS) --constraints requirements/server.txt)
 	echo torch==$(TORCH) >build/torch.txt
 	printf '%s\n' $(DRIVERS) >build/drivers.txt
 	$(call resolve,reference,--extra sentence-transformers --group reference $(PROJECTS) \

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from mnemon_server.logs import configure_logging
 
-from tests.support.chroma_forks import forked_children
+from tests.support.chroma_server import ChromaServer
 
 # The same examples every time, and none fails for being slow: the speed of the machine is not what is tested.
 settings.register_profile("mnemon", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,11 +28,9 @@ LONGEST = (
     "test_verify_isolation",
     "test_stubs",
     "test_readme",
-    "test_chroma_process",
     "test_vector_stores",
     "test_knowledge_stores",
     "test_chroma_index",
-    "test_chroma_damage",
     "test_python_client",
     "test_index_lifecycle",
     "test_process",
@@ -47,7 +45,6 @@ LONGEST = (
     "test_episodic_crashes",
     "test_memory_crashes",
     "test_namespace_isolation",
-    "test_index_erasure",
     "test_sqlite_durability",
     "test_model_opening",
     "test_onnx_embedder",
@@ -84,10 +81,8 @@ def _folder_of_processes() -> None:
     multiprocessing.util.get_temp_dir()
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _forked_children() -> Iterator[None]:
-    """Saves the start of an interpreter, and all imports, for each index in Chroma. How it starts as a program:
-    `e2e/test_chroma_process.py`.
-    """
-    with forked_children():
-        yield
+@pytest.fixture(scope="session")
+def chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
+    """One Chroma server for all tests that leave it running. Each uses collections of its own."""
+    with ChromaServer(tmp_path_factory.mktemp("chroma") / "data") as server:
+        yield server

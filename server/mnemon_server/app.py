@@ -12,9 +12,9 @@ from mnemon_server.assembly.audit import open_audit
 from mnemon_server.assembly.embedder import Report, batch_tokens_max, open_configured_embedder
 from mnemon_server.assembly.identities import open_identities
 from mnemon_server.assembly.judge import open_judge
-from mnemon_server.assembly.master_keys import open_master_keys
-from mnemon_server.assembly.records import is_in_memory, stored_tenants, vaults_folder
-from mnemon_server.assembly.settings import accounts_of
+from mnemon_server.assembly.master_keys import read_master_keys
+from mnemon_server.assembly.records import stored_tenants, vaults_folder
+from mnemon_server.assembly.settings import accounts_of, is_in_memory
 from mnemon_server.assembly.shadow import open_shadow, vault_models
 from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.tracing import open_tracing
@@ -125,7 +125,7 @@ async def open_vaults(
     """
     async with AsyncExitStack() as stack:
         # Before the model is loaded, so that invalid keys and tools are reported at once.
-        master = await asyncio.to_thread(open_master_keys, settings)
+        master = await asyncio.to_thread(read_master_keys, settings)
         registry = await stack.enter_async_context(open_registry(settings))
         judge = await stack.enter_async_context(open_judge(settings, report))
         embedder = await asyncio.to_thread(open_configured_embedder, settings, report)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon_server import app
-from mnemon_server.assembly.records import is_in_memory
+from mnemon_server.assembly.settings import is_in_memory
 from mnemon_server.commands.serving import loop_factory
 from mnemon_server.config.loading import settings_from_arguments
 from mnemon_server.config.settings import SETTINGS, Settings

@@ -235,7 +235,7 @@ class ConfiguredStore:
 
 
 class ChromaDBStore(ConfiguredStore):
-    """Documents in the records of `data_dir`, indexed by ChromaDB: embedded, or on a server if `host` is set.
+    """Documents in the records of `data_dir`, indexed by the ChromaDB server at `host`; without one, locally.
 
     While ChromaDB is unavailable, `health_check` returns False, searches use the records, and writes are applied to
     ChromaDB later. No data is lost.
@@ -290,7 +290,7 @@ def get_knowledge_store() -> ConfiguredStore:
     """The knowledge store for the environment's configuration. The same object is returned while that is unchanged.
 
     Reads `KNOWLEDGE_STORE_BACKEND`, `_HOST`, `_PORT`, `_COLLECTION` and `_EMBEDDING_MODEL` in addition to the settings
-    in `server/CONFIGURATION.md`; `server/LIBRARY.md` has examples. Without a host, ChromaDB is embedded.
+    in `server/CONFIGURATION.md`; `server/LIBRARY.md` has examples. Without a host, the local index serves.
 
     Raises:
         ConfigurationError: a value is invalid. The message names the setting and what would be valid.

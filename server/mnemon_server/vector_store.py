@@ -35,7 +35,7 @@ from mnemon_server.domain.errors import (
 )
 from mnemon_server.domain.records import FilterValue, MetadataValue
 from mnemon_server.embedding.base import EmbeddingModel
-from mnemon_server.engines.chroma.index import ChromaIndex
+from mnemon_server.engines.chroma import ChromaIndex
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.documents.stored_texts import Neighbour, StoredText
 from mnemon_server.services.documents.vector_store import N_RESULTS_DEFAULT, RecordVectorStore, VectorStore
@@ -157,18 +157,15 @@ class ConfiguredVectorStore:
         )
         stack.callback(vault.close)
         records = vault.collection(DOCUMENTS)
-        interval_s = settings.chroma_erasure_interval_s
-        index = self._index(embedder.model) if self._uses_chroma else None
-        applier = IndexApplier(records, index, erasure_interval_s=interval_s) if index else None
+        applier = IndexApplier(records, self._index(embedder.model)) if self._uses_chroma else None
         store = RecordVectorStore(records, embedder, applier=applier, search=search_settings(settings, None))
         stack.callback(store.close)
         return store
 
     def _index(self, model: EmbeddingModel) -> ChromaIndex:
-        settings = self._settings
         return ChromaIndex(
-            chroma_settings(settings, path=settings.data_dir / "chroma"),
-            collection=settings.collection,
+            chroma_settings(self._settings),
+            collection=self._settings.collection,
             dimension=model.dimension,
             model_identity=model.identity,
         )
@@ -185,7 +182,7 @@ class LocalVectorStore(ConfiguredVectorStore):
 
 
 class ChromaVectorStore(ConfiguredVectorStore):
-    """Texts in the folder `path`, indexed by ChromaDB: embedded in that folder, or on a server if `host` is set.
+    """Texts in the folder `path`, indexed by the ChromaDB server at `host`; without one, by the local index.
 
     While ChromaDB is unavailable, `heartbeat` returns False, searches use the records, and writes are applied to
     ChromaDB later. No data is lost.
@@ -211,7 +208,7 @@ class ChromaVectorStore(ConfiguredVectorStore):
                 "embedding_model": embedding_model,
             }
         )
-        super().__init__(settings, uses_chroma=True)
+        super().__init__(settings, uses_chroma=bool(host))
 
 
 _stores: dict[tuple[Settings, bool], ConfiguredVectorStore] = {}
@@ -228,7 +225,7 @@ def get_vector_store(
     collection: str = COLLECTION,
     embedding_model: str = DEFAULTS.embedding_model,
 ) -> ConfiguredVectorStore:
-    """The vector store of a configuration, always the same object: "local", or "chromadb" (embedded without a host).
+    """The vector store of a configuration, always the same object: "local", or "chromadb" on the server at `host`.
 
     Raises:
         ConfigurationError: the backend is unknown. The message names the known ones.

@@ -1,11 +1,9 @@
-"""ChromaDB embedded and over HTTP, the local store and the in-memory store keep the same contract."""
+"""ChromaDB, the local store and the in-memory store keep the same contract."""
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,31 +63,17 @@ class TestLocalStore(PersistentKnowledgeStoreContract):
         return LocalStore(data_dir=folder / "data", embedding_model="hashing")
 
 
-class TestEmbeddedChromaDBStore(PersistentKnowledgeStoreContract):
-    backend = "chromadb"
+class TestLocalStoreProposingCandidates(PersistentKnowledgeStoreContract):
+    """Every search asks the graph first, as searches of large stores do. Without a host, chromadb is local."""
 
-    @classmethod
-    def make_store(cls, folder: Path) -> ConfiguredStore:
-        return ChromaDBStore(data_dir=folder / "data", embedding_model="hashing")
-
-
-class TestEmbeddedChromaDBStoreProposingCandidates(PersistentKnowledgeStoreContract):
-    """Every search asks the graph first, as searches of large stores do."""
-
-    backend = "chromadb"
+    backend = "local"
 
     @classmethod
     def make_store(cls, folder: Path) -> ConfiguredStore:
         return ConfiguredStore(settings(folder, exact_scan_passages_max=0))
 
 
-@pytest.fixture(scope="module")
-def chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
-    with ChromaServer(tmp_path_factory.mktemp("chroma") / "server") as server:
-        yield server
-
-
-class TestChromaDBStoreOverHTTP(PersistentKnowledgeStoreContract):
+class TestChromaDBStore(PersistentKnowledgeStoreContract):
     backend = "chromadb"
     chroma: ChromaServer
 
@@ -199,20 +183,22 @@ def test_a_wrong_setting_is_named_together_with_the_right_values(
         get_knowledge_store()
 
 
-def test_the_servers_own_process_never_imports_chromadb(tmp_path: Path) -> None:
-    script = (
-        "import asyncio, sys; from pathlib import Path; from mnemon_server.knowledge_store import ChromaDBStore\n"
-        "async def main():\n"
-        "    async with ChromaDBStore(data_dir=Path(sys.argv[1]), embedding_model='hashing') as store:\n"
-        "        await store.index_document('a', 'some text')\n"
-        "        print([hit.doc_id for hit in await store.search('text')])\n"
-        "asyncio.run(main()); print('chromadb' in sys.modules, 'torch' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "d")],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=dict(os.environ),
-    )
-    assert done.stdout.splitlines() == ["['a']", "False False"]
+def test_the_servers_own_process_never_imports_chromadb(tmp_path: Path, chroma: ChromaServer) -> None:
+    script = """
+import asyncio, sys
+from pathlib import Path
+from mnemon_server.knowledge_store import ChromaDBStore
+
+async def main():
+    host, port, folder = sys.argv[1:]
+    own = {"host": host, "port": int(port), "collection": "imports", "embedding_model": "hashing"}
+    async with ChromaDBStore(data_dir=Path(folder), **own) as store:
+        await store.index_document("a", "some text")
+        print([hit.doc_id for hit in await store.search("text")], await store.health_check())
+
+asyncio.run(main())
+print("chromadb" in sys.modules, "torch" in sys.modules)
+"""
+    command = [sys.executable, "-c", script, chroma.host, str(chroma.port), str(tmp_path / "d")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["['a'] True", "False False"], done.stderr

@@ -30,16 +30,14 @@ WAIT_S = 60.0
 
 
 @asynccontextmanager
-async def memories_in_chroma(
-    folder: Path, server: ChromaServer | None = None
-) -> AsyncIterator[tuple[Opened, ChromaIndex]]:
-    """A memory store that always asks ChromaDB, embedded or on a server."""
+async def memories_in_chroma(folder: Path, server: ChromaServer) -> AsyncIterator[tuple[Opened, ChromaIndex]]:
+    """A memory store that always asks ChromaDB."""
     clock, embedder = MovingClock(), HashingEmbedder(DIMENSION)
     identity = embedder.model.identity
     vault = SQLiteVault(folder, model_identity=identity, dimension=DIMENSION, settings=NO_GRAPHS, clock=clock)
     index = ChromaIndex(
-        ChromaSettings(host=server.host, port=server.port) if server else ChromaSettings(path=folder / "chroma"),
-        collection="memories",
+        ChromaSettings(host=server.host, port=server.port),
+        collection=f"memories-{folder.parent.name}",
         dimension=DIMENSION,
         model_identity=identity,
     )
@@ -75,8 +73,8 @@ async def status_once(opened: Opened, expected: HealthStatus) -> MemoryStatus:
     return await opened.store.status()
 
 
-async def test_searches_through_chroma_keep_filters_and_confidence(tmp_path: Path) -> None:
-    async with memories_in_chroma(tmp_path / "vault") as (opened, _):
+async def test_searches_through_chroma_keep_filters_and_confidence(tmp_path: Path, chroma: ChromaServer) -> None:
+    async with memories_in_chroma(tmp_path / "vault", chroma) as (opened, _):
         for i in range(60):
             policy = DecayPolicy.CONTEXTUAL if i % 3 == 0 else DecayPolicy.STABLE
             await opened.remember(
@@ -96,8 +94,8 @@ async def test_searches_through_chroma_keep_filters_and_confidence(tmp_path: Pat
             assert {match.memory.scope.agent for match in answer.results} == {"a1"}
 
 
-async def test_deleted_memories_leave_chroma_and_undeleted_ones_come_back(tmp_path: Path) -> None:
-    async with memories_in_chroma(tmp_path / "vault") as (opened, index):
+async def test_deleted_memories_leave_chroma_and_undeleted_ones_come_back(tmp_path: Path, chroma: ChromaServer) -> None:
+    async with memories_in_chroma(tmp_path / "vault", chroma) as (opened, index):
         kept = await opened.remember("gardens in spring")
         gone = await opened.remember("gardens in autumn")
 

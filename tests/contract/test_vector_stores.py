@@ -1,6 +1,5 @@
-"""The local vector store, ChromaDB embedded and ChromaDB over HTTP keep the same contract."""
+"""The local vector store and ChromaDB keep the same contract."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +29,7 @@ class TestLocalVectorStoreProposingCandidates(VectorStoreContract):
         return {"exact_scan_passages_max": 0}
 
 
-class TestEmbeddedChromaVectorStore(VectorStoreContract):
-    uses_chroma = True
-
-    @classmethod
-    def options(cls, folder: Path) -> dict[str, Any]:
-        return {"exact_scan_passages_max": 0}
-
-
-@pytest.fixture(scope="module")
-def chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
-    with ChromaServer(tmp_path_factory.mktemp("chroma") / "server") as server:
-        yield server
-
-
-class TestChromaVectorStoreOverHTTP(VectorStoreContract):
+class TestChromaVectorStore(VectorStoreContract):
     uses_chroma = True
     chroma: ChromaServer
 
@@ -101,9 +86,13 @@ def test_a_store_that_cannot_be_opened_has_no_heartbeat(tmp_path: Path) -> None:
             second.count()
 
 
-def test_stored_documents_stay_when_the_backend_is_changed(tmp_path: Path) -> None:
+def test_stored_documents_stay_when_the_backend_is_changed(tmp_path: Path, chroma: ChromaServer) -> None:
     with LocalVectorStore(tmp_path, embedding_model="hashing") as store:
         store.store("cats", PETS["cats"], {"kind": "pet"})
+    changed = {"port": chroma.port, "collection": f"changed-{tmp_path.name}", "embedding_model": "hashing"}
+    with ChromaVectorStore(tmp_path, host=chroma.host, **changed) as store:
+        until_heartbeat(store, is_there=True)
+        assert ids(store.search("cats", where={"kind": "pet"})) == ["cats"]
     with ChromaVectorStore(tmp_path, embedding_model="hashing") as store:
         assert ids(store.search("cats", where={"kind": "pet"})) == ["cats"]
 

@@ -1,20 +1,16 @@
 """Each gauge of waiting work and held resources rises and falls with what it measures."""
 
 import asyncio
-import os
-import signal
 import threading
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from mnemon.v1 import changes_pb2, changes_pb2_grpc, knowledge_store_pb2
 from mnemon.v1 import memory_pb2 as pb
-from mnemon_server.engines.chroma import process
 
-from tests.support.chroma_forks import as_program
+from tests.support.chroma_server import ChromaServer
 from tests.support.embedding_endpoint import embedding, settings_for
 from tests.support.measured import Key, Measured, key, measured
 from tests.support.server import WAIT_S, eventually, until
@@ -146,36 +142,16 @@ async def test_what_a_tenant_with_a_quota_stores_and_has_open(tmp_path: Path) ->
         await shown(server, {STREAMS: 0})
 
 
-@contextmanager
-def stopped(processes: set[int]) -> Iterator[None]:
-    """These do nothing until the block ends."""
-    for pid in processes:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in processes:
-            os.kill(pid, signal.SIGCONT)
-
-
-def children() -> set[int]:
-    """The processes that this one has started."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(number) for each in lists for number in each.read_text(encoding="ascii").split()}
-
-
 @pytest.mark.monitoring
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in Linux's /proc")
-async def test_changes_that_chromadb_has_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_started", as_program)
-    before = children()
-    async with measured(tmp_path, knowledge_store_backend="chromadb") as server:
-        documents = server.connection.store
-        await documents.IndexDocument(document("one"))
-        await shown(server, {PENDING: 0})
-        processes = children() - before
-        assert processes
-        with stopped(processes):
+async def test_changes_that_chromadb_has_not_seen(tmp_path: Path) -> None:
+    with ChromaServer(tmp_path / "chroma" / "data") as chroma:
+        terms = {"knowledge_store_backend": "chromadb", "chroma_host": chroma.host, "chroma_port": chroma.port}
+        async with measured(tmp_path / "data", **terms) as server:
+            documents = server.connection.store
+            await documents.IndexDocument(document("one"))
+            await shown(server, {PENDING: 0})
+            chroma.hang()
             await documents.IndexDocument(document("two"))
             await shown(server, {PENDING: 1})
-        await shown(server, {PENDING: 0})
+            chroma.go_on()
+            await shown(server, {PENDING: 0})

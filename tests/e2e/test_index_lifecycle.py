@@ -1,8 +1,6 @@
 """The vector index follows the records: acknowledged writes, rebuilding, gaps, and searches in the meantime."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,20 +14,16 @@ from mnemon_server.domain.errors import BackendConnectionError, InvalidOperation
 from mnemon_server.domain.records import AckLevel, Scope
 from mnemon_server.services.documents.store import DocumentStore
 
+from tests.support.chroma_index import collection_id, request
 from tests.support.chroma_server import ChromaServer
-from tests.support.databases import files_below
-
-_CHANGE = """
-import sys, chromadb
-collection = chromadb.PersistentClient(sys.argv[1]).get_collection("knowledge", embedding_function=None)
-if sys.argv[2] == "count": print(collection.count())
-else: collection.delete(ids=sys.argv[2:])
-"""
 
 
 @asynccontextmanager
-async def store(folder: Path, **options: Any) -> AsyncIterator[DocumentStore]:
-    settings = Settings(data_dir=folder, embedding_model="hashing", exact_scan_passages_max=0, **options)
+async def store(folder: Path, chroma: ChromaServer, **options: Any) -> AsyncIterator[DocumentStore]:
+    """A store in the folder, whose index is in a collection named after it."""
+    own: dict[str, Any] = {"chroma_host": chroma.host, "chroma_port": chroma.port, "collection": folder.name}
+    own |= {"embedding_model": "hashing", "exact_scan_passages_max": 0, "erasure_delay_s": 0.05, **options}
+    settings = Settings(data_dir=folder, **own)
     async with open_document_store(settings, report=lambda _: None) as opened:
         yield opened
 
@@ -63,18 +57,18 @@ async def found_through_index(opened: DocumentStore, text: str) -> list[str]:
     return answer[0]
 
 
-def with_chroma(folder: Path, *arguments: str) -> str:
-    """Changes the files as a plain client of Chroma would, while no server runs."""
-    command = [sys.executable, "-c", _CHANGE, str(folder / "tenants" / "default" / "chroma"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+def held(chroma: ChromaServer, name: str) -> int:
+    """How many records the collection has."""
+    return int(request(chroma, f"/{collection_id(chroma, name)}/count", method="GET"))
 
 
-def files_that_hold(folder: Path, content: bytes) -> list[Path]:
-    return [path for path, held in files_below(folder) if content in held]
+def remove(chroma: ChromaServer, name: str, *doc_ids: str) -> None:
+    """Removes records as another client would."""
+    request(chroma, f"/{collection_id(chroma, name)}/delete", {"ids": doc_ids})
 
 
-async def test_a_searchable_write_is_in_the_vector_database_once_acknowledged(tmp_path: Path) -> None:
-    async with store(tmp_path) as opened:
+async def test_a_searchable_write_is_in_the_index_once_acknowledged(tmp_path: Path, chroma: ChromaServer) -> None:
+    async with store(tmp_path, chroma) as opened:
         receipts = await index(opened, 30, AckLevel.SEARCHABLE)
         assert not any(isinstance(receipt, MnemonError) for receipt in receipts)
         assert (await opened.check_health()).pending == 0
@@ -82,17 +76,16 @@ async def test_a_searchable_write_is_in_the_vector_database_once_acknowledged(tm
         assert await found_through_index(opened, "number7 about rivers") == ["d7"]
         await opened.delete("d7", ack=AckLevel.SEARCHABLE)
         await opened.delete_many(DocumentFilter(scope=Scope(user="nobody")), ack=AckLevel.SEARCHABLE)
-    assert await asyncio.to_thread(with_chroma, tmp_path, "count") == "29"
+    assert await asyncio.to_thread(held, chroma, tmp_path.name) == 29
 
 
 async def test_a_searchable_write_says_if_only_the_vector_database_is_missing(tmp_path: Path) -> None:
-    with ChromaServer(tmp_path / "server") as chroma:
-        port = chroma.port
-    async with store(tmp_path / "data", chroma_host="127.0.0.1", chroma_port=port) as opened:
+    missing = ChromaServer(tmp_path / "server")
+    async with store(tmp_path / "data", missing) as opened:
         [failure] = await index(opened, 1, AckLevel.SEARCHABLE)
         assert isinstance(failure, BackendConnectionError)
         assert "is stored" in str(failure)
-        assert f"127.0.0.1:{port}" in str(failure)
+        assert f"127.0.0.1:{missing.port}" in str(failure)
         assert (await opened.get("d0")).content == "number0 about rivers"
         answer = await opened.search(SearchQuery(text="number0 rivers"))
         assert [result.doc_id for result in answer.results] == ["d0"]
@@ -102,52 +95,56 @@ async def test_a_searchable_write_says_if_only_the_vector_database_is_missing(tm
                 pass
 
 
-async def test_a_rebuild_reports_progress_and_leaves_no_deleted_text(tmp_path: Path) -> None:
-    async with store(tmp_path) as opened:
+async def test_a_rebuild_reports_progress_and_counts_what_is_out_of_reach(tmp_path: Path, chroma: ChromaServer) -> None:
+    async with store(tmp_path, chroma) as opened:
         await index(opened, 300)
         await opened.index(IndexRequest(document=Document("secret", "xylophonequartz is a secret word")))
         await settled(opened)
+        before = await asyncio.to_thread(collection_id, chroma, tmp_path.name)
         await opened.delete("secret")
         progress = [step async for step in opened.rebuild_index()]
         assert progress[-1].done == progress[-1].total == 300
         assert [step.done for step in progress] == sorted(step.done for step in progress)
         await settled(opened)
         assert await found_through_index(opened, "number41 about rivers") == ["d41"]
-    assert await asyncio.to_thread(files_that_hold, tmp_path, b"number41")
-    assert await asyncio.to_thread(files_that_hold, tmp_path, b"xylophonequartz") == []
+        assert await asyncio.to_thread(collection_id, chroma, tmp_path.name) != before
+        # The server's own files still hold the text.
+        async with asyncio.timeout(60):
+            while (health := await opened.check_health()).removal_pending_count:  # noqa: ASYNC110 - what changes lies elsewhere
+                await asyncio.sleep(0.05)
+        assert health.removal_out_of_reach_count == 1
 
 
-async def test_a_rebuild_continues_after_its_caller_has_left(tmp_path: Path) -> None:
-    async with store(tmp_path) as opened:
+async def test_a_rebuild_continues_after_its_caller_has_left(tmp_path: Path, chroma: ChromaServer) -> None:
+    async with store(tmp_path, chroma) as opened:
         await index(opened, 60)
-        await opened.index(IndexRequest(document=Document("secret", "xylophonequartz is a secret word")))
         await settled(opened)
-        await opened.delete("secret")
+        before = await asyncio.to_thread(collection_id, chroma, tmp_path.name)
         async for progress in opened.rebuild_index():
             assert progress.total == 60
             break
-        async with asyncio.timeout(120):
-            while await asyncio.to_thread(files_that_hold, tmp_path, b"xylophonequartz"):  # noqa: ASYNC110 - of a process
-                await asyncio.sleep(0.05)
-        assert (await found(opened, "number41 about rivers"))[0] == ["d41"]
+        await settled(opened)
+        assert await found_through_index(opened, "number41 about rivers") == ["d41"]
+    assert await asyncio.to_thread(collection_id, chroma, tmp_path.name) != before
+    assert await asyncio.to_thread(held, chroma, tmp_path.name) == 60
 
 
-async def test_missing_entries_are_fed_again(tmp_path: Path) -> None:
-    async with store(tmp_path) as opened:
+async def test_missing_entries_are_fed_again(tmp_path: Path, chroma: ChromaServer) -> None:
+    async with store(tmp_path, chroma) as opened:
         await index(opened, 40)
         await settled(opened)
-    await asyncio.to_thread(with_chroma, tmp_path, "d3", "d4", "d5")
-    async with store(tmp_path) as opened:
+    await asyncio.to_thread(remove, chroma, tmp_path.name, "d3", "d4", "d5")
+    async with store(tmp_path, chroma) as opened:
         assert (await found(opened, "number4 about rivers"))[0] == ["d4"]
         async with asyncio.timeout(120):
-            while (await asyncio.to_thread(_held, opened)) < 40:  # noqa: ASYNC110 - what changes lies elsewhere
+            while (await asyncio.to_thread(held, chroma, tmp_path.name)) < 40:  # noqa: ASYNC110 - what changes lies elsewhere
                 await asyncio.sleep(0.05)
         await settled(opened)
-    assert await asyncio.to_thread(with_chroma, tmp_path, "count") == "40"
+    assert await asyncio.to_thread(held, chroma, tmp_path.name) == 40
 
 
-async def test_documents_are_found_before_the_index_has_them(tmp_path: Path) -> None:
-    async with store(tmp_path) as opened:
+async def test_documents_are_found_before_the_index_has_them(tmp_path: Path, chroma: ChromaServer) -> None:
+    async with store(tmp_path, chroma) as opened:
         for i in range(60):
             await opened.index(IndexRequest(document=Document(f"d{i}", f"number{i} about rivers")))
             assert (await found(opened, f"number{i} about rivers"))[0] == [f"d{i}"]
@@ -156,13 +153,8 @@ async def test_documents_are_found_before_the_index_has_them(tmp_path: Path) -> 
                 assert f"d{i}" not in (await found(opened, f"number{i} about rivers"))[0]
 
 
-async def test_a_backend_without_an_index_says_so(tmp_path: Path) -> None:
-    async with store(tmp_path, knowledge_store_backend="local") as opened:
+async def test_a_backend_without_an_index_says_so(tmp_path: Path, chroma: ChromaServer) -> None:
+    async with store(tmp_path, chroma, knowledge_store_backend="local") as opened:
         with pytest.raises(InvalidOperationError, match="local has no vector index"):
             async for _ in opened.rebuild_index():
                 pass
-
-
-def _held(opened: DocumentStore) -> int:
-    assert opened._applier
-    return opened._applier.index.open().entry_count

@@ -116,9 +116,8 @@ async def test_a_folder_gets_a_master_key_and_a_new_one_takes_its_place(
     source, expected = plain
     data = shutil.copytree(source, tmp_path / "data")
     first, second = secrets.token_hex(32), secrets.token_hex(32)
-    for name in ("quarantine/00000000000000000001-0001.segment", "chroma/chroma.sqlite3"):
-        (data / "tenants/default" / name).parent.mkdir()
-        (data / "tenants/default" / name).write_bytes(TEXTS[0])
+    (aside := data / "tenants/default/quarantine").mkdir()
+    (aside / "00000000000000000001-0001.segment").write_bytes(TEXTS[0])
     assert readable(data)
     old = key_file(tmp_path / "old", first)
     assert unlike(expected, await encrypted(data, old)) == []
@@ -169,12 +168,6 @@ async def test_a_timeline_that_was_not_encrypted_in_time_is_encrypted_by_the_nex
     run_killed(event, number, data / "tenants/default/timeline", *command)
     assert any(name.endswith(".segment") for name in readable(data))
     assert unlike(expected, await encrypted(data, key)) == []
-
-
-async def test_embedded_chroma_is_refused_with_a_master_key(tmp_path: Path) -> None:
-    key = key_file(tmp_path / "key", secrets.token_hex(32))
-    with pytest.raises(ConfigurationError, match="set knowledge_store_backend to local, the built-in index"):
-        await asked(tmp_path / "data", master_key_file=key, knowledge_store_backend="chromadb")
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1 import knowledge_store_pb2_grpc
 from mnemon_server import __version__
 
+from tests.support.chroma_server import ChromaServer
 from tests.support.server import START_S, ServerProcess, clean_environment, run_command, server_process, wait_until
 
 FAST = ("--knowledge-store-backend", "local")
@@ -174,8 +175,9 @@ def test_during_the_drain_a_server_says_not_serving_and_still_serves(tmp_path: P
         assert store.GetDocument(pb.GetDocumentRequest(doc_id="a")).document.content == "text of a"
 
 
-def test_a_stop_before_the_vector_index_is_open_logs_no_warning(tmp_path: Path) -> None:
-    with server_process(tmp_path, "--knowledge-store-backend", "chromadb") as server:
+def test_a_stop_before_the_vector_index_is_open_logs_no_warning(tmp_path: Path, chroma: ChromaServer) -> None:
+    flags = ("--chroma-host", chroma.host, "--chroma-port", str(chroma.port), "--collection", tmp_path.name)
+    with server_process(tmp_path, *flags) as server:
         server.address()
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
@@ -308,7 +310,8 @@ def test_check_config_fails_on_a_wrong_value() -> None:
 
 
 def test_a_collection_name_that_chroma_refuses_stops_the_start(tmp_path: Path) -> None:
-    failed = run_command("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--collection", "kb")
+    flags = ("--data-dir", str(tmp_path), "--chroma-host", "chroma", "--collection", "kb")
+    failed = run_command("serve", "--listen", "127.0.0.1:0", *flags)
     assert failed.returncode == 1
     assert "setting collection: 'kb' is invalid; it must be 3 to 512 letters" in failed.stderr
     assert not any(tmp_path.iterdir())

@@ -15,6 +15,7 @@ import mnemon
 import pytest
 from mnemon import AsyncClient, Client, Document, Scope
 
+from tests.support.chroma_server import ChromaServer
 from tests.support.ports import HeldPort
 from tests.support.server import START_S, ServerProcess, server_process, wait_until
 
@@ -28,8 +29,8 @@ NOTES: list[tuple[str, str, dict[str, Any]]] = [
 class Server:
     """A server process that can be killed and restarted with the same address and data."""
 
-    def __init__(self, data_dir: Path, backend: str) -> None:
-        self._data_dir, self._backend = data_dir, backend
+    def __init__(self, data_dir: Path, *flags: str) -> None:
+        self._data_dir, self._flags = data_dir, flags
         self._port = HeldPort()
         self.address = self._port.address
         self.start()
@@ -40,14 +41,13 @@ class Server:
 
     def start(self) -> None:
         """Starts it again, and waits until it serves."""
-        flags = ("--knowledge-store-backend", self._backend, "--listen", self.address)
-        self._process = ServerProcess(self._data_dir, *flags)
+        self._process = ServerProcess(self._data_dir, *self._flags, "--listen", self.address)
         assert self._process.address() == self.address
 
 
 @contextmanager
-def restartable_server(data_dir: Path, backend: str = "local") -> Iterator[Server]:
-    server = Server(data_dir, backend)
+def restartable_server(data_dir: Path, *flags: str) -> Iterator[Server]:
+    server = Server(data_dir, *flags)
     try:
         yield server
     finally:
@@ -55,8 +55,9 @@ def restartable_server(data_dir: Path, backend: str = "local") -> Iterator[Serve
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with restartable_server(tmp_path_factory.mktemp("data"), "chromadb") as running:
+def server(tmp_path_factory: pytest.TempPathFactory, chroma: ChromaServer) -> Iterator[Server]:
+    flags = ("--chroma-host", chroma.host, "--chroma-port", str(chroma.port), "--collection", "of-the-client")
+    with restartable_server(tmp_path_factory.mktemp("data"), *flags) as running:
         with Client(running.address) as client:
             # The vector database starts after the server.
             wait_until(lambda: client.documents.status().status == mnemon.HealthStatus.HEALTHY, START_S)

@@ -105,18 +105,11 @@ def damage_snapshot(folder: Path) -> None:
     place.write_bytes(b"not a graph")
 
 
-def damage_chroma(folder: Path) -> None:
-    place = vault(folder) / "chroma/index/data.bin"
-    place.parent.mkdir(parents=True)
-    place.write_bytes(b"without a database")
-
-
 BESIDE: dict[str, tuple[Callable[[Path], None], str]] = {
     "key": (cut_key, "vault.key"),
     "mark": (damage_mark, "records.mark"),
     "words of events": (damage_text, "timeline-index/text.db"),
     "graph": (damage_snapshot, "index/document/00000001.graph"),
-    "chroma": (damage_chroma, "chroma"),
 }
 
 

@@ -4,37 +4,29 @@ python -m tests.support.crashing --rounds 100
 """
 
 import argparse
-import json
-import os
 import random
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.error import HTTPError
 
 from mnemon import Client, HealthStatus, MnemonError, WriteOutcome
 
+from tests.support.chroma_index import collection_id, request
+from tests.support.chroma_server import ChromaServer
 from tests.support.killable import KillableServer, insist
 
 WORKERS = 8
+COLLECTION = "knowledge"
 DOCUMENTS_PER_WORKER = 12
 ANSWER_WITHIN_S = 120.0
 SETTLE_WITHIN_S = 120.0
 STABLE = {f"stable-{i}": f"lighthouse{i} keeper writes about the sea in volume {i}" for i in range(40)}
-
-_CHROMA_IDS = """
-import json, sys, chromadb
-from chromadb.config import Settings
-client = chromadb.PersistentClient(sys.argv[1], Settings(anonymized_telemetry=False))
-found = client.get_collection("knowledge", embedding_function=None).get(include=["documents"])
-print(json.dumps(dict(zip(found["ids"], found["documents"]))))
-"""
 
 
 @dataclass
@@ -50,6 +42,7 @@ class Trial:
     """One server, the workers that write to it, and what it acknowledged."""
 
     folder: Path
+    chroma: ChromaServer
     seed: int
     expected: dict[str, Expected] = field(default_factory=dict)
     writes: int = 0
@@ -57,7 +50,8 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.server = KillableServer(self.folder)
+        address = ("--chroma-host", self.chroma.host, "--chroma-port", str(self.chroma.port))
+        self.server = KillableServer(self.folder, *address, "--collection", COLLECTION)
         self._stop = threading.Event()
 
     def run(self, rounds: int, faults: "list[Callable[[Trial], None]]", report: Callable[[str], None]) -> None:
@@ -114,11 +108,9 @@ class Trial:
                 time.sleep(0.1)
             stored = {d.doc_id: d.content for d in client.documents.list()}
         self.server.terminate()
-        [folder] = self.server.data_dir.glob("tenants/default/chroma")
-        done = subprocess.run(
-            [sys.executable, "-c", _CHROMA_IDS, str(folder)], capture_output=True, text=True, check=True, timeout=120
-        )
-        assert json.loads(done.stdout.splitlines()[-1]) == stored
+        path = f"/{collection_id(self.chroma, COLLECTION)}/get"
+        found = request(self.chroma, path, {"include": ["documents"]})
+        assert dict(zip(found["ids"], found["documents"], strict=True)) == stored
 
     def _work(self, worker: int) -> None:
         rng = random.Random(self.seed * 1000 + worker)
@@ -156,42 +148,24 @@ class Trial:
 
 
 def kill_server(trial: Trial) -> None:
-    """Kills the server. Its child must end with it, and the next server must find everything."""
+    """Kills the server. The next one must find everything."""
     trial.server.kill()
     trial.server.start()
 
 
-def kill_index_child(trial: Trial) -> None:
-    """Kills the process of the vector index while the server keeps running."""
-    if child := trial.server.index_child():
-        os.kill(child, signal.SIGKILL)
+def stop_chroma(trial: Trial) -> None:
+    """Stops the server of the index and starts it again, while writes continue."""
+    trial.chroma.stop()
+    trial.chroma.start()
 
 
-def damage_index_files(trial: Trial) -> None:
-    """While the server is down, damages files of the vector index: a changed byte, a truncation, or an empty file."""
-    trial.server.kill()
-    files = [path for path in trial.server.data_dir.glob("tenants/default/chroma/**/*") if path.is_file()]
-    for path in trial.rng.sample(files, min(2, len(files))):
-        content = bytearray(path.read_bytes())
-        match trial.rng.randrange(3):
-            case 0 if content:
-                content[trial.rng.randrange(len(content))] ^= 0xFF
-                path.write_bytes(content)
-            case 1:
-                path.write_bytes(content[: len(content) // 2])
-            case _:
-                path.unlink()
-    trial.server.start()
+def drop_collection(trial: Trial) -> None:
+    """Drops the collection under the running server."""
+    with suppress(HTTPError):  # a killed server may not have created it yet
+        request(trial.chroma, f"/{COLLECTION}", method="DELETE")
 
 
-def remove_index_folder(trial: Trial) -> None:
-    """While the server is down, removes the vector index."""
-    trial.server.kill()
-    shutil.rmtree(trial.server.data_dir / "tenants" / "default" / "chroma", ignore_errors=True)
-    trial.server.start()
-
-
-FAULTS = [kill_server, kill_index_child, damage_index_files, remove_index_folder]
+FAULTS = [kill_server, stop_chroma, drop_collection]
 
 
 def main() -> None:
@@ -203,13 +177,17 @@ def main() -> None:
     arguments = parser.parse_args()
     faults = [kill_server] if arguments.faults == "kill" else FAULTS
     with tempfile.TemporaryDirectory() as folder:
-        trial = Trial(Path(folder), arguments.seed)
+        chroma = ChromaServer(Path(folder) / "chroma" / "data")
+        trial = Trial(Path(folder), chroma, arguments.seed)
         try:
+            chroma.start()
             trial.run(arguments.rounds, faults, lambda line: print(line, flush=True))  # noqa: T201
         except BaseException:
             trial.server.kill()
             sys.stderr.write(trial.server.log()[-8000:])
             raise
+        finally:
+            chroma.stop()
 
 
 if __name__ == "__main__":

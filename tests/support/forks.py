@@ -26,7 +26,6 @@ FORKS.set_forkserver_preload(
     [
         "mnemon_server.cli",
         "mnemon_server.commands.serving",
-        "mnemon_server.engines.chroma.child",
         "chromadb.cli.cli",
         "mnemon._cli.app",
         "mnemon._mcp.server",

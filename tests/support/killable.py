@@ -54,15 +54,6 @@ class KillableServer:
         """Its output over all restarts."""
         return self._log_path.read_text(errors="replace")
 
-    def index_child(self) -> int | None:
-        """The process id of the child that holds the vector index."""
-        assert self._process
-        path = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        children = [
-            int(pid) for task in path.parent.parent.iterdir() for pid in (task / "children").read_text().split()
-        ]
-        return children[0] if children else None
-
     def _end(self, how: signal.Signals) -> None:
         if self._process:
             self._process.send_signal(how)

@@ -38,6 +38,9 @@ def test_a_variable_may_name_the_file(tmp_path: Path) -> None:
     assert load_settings(environ={"MNEMON_CONFIG": str(file)}).settings.insecure
 
 
+CHROMA = {"chroma_host": "db", "memory_backend": "chromadb"}
+
+
 @pytest.mark.parametrize(
     ("variable", "name", "value"),
     [
@@ -125,14 +128,20 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         ({"authentication": "mtls", "identity_file": "i.toml"}, "authentication mtls needs tls_client_ca"),
         ({"authentication": "api_key,unix"}, "authentication unix needs listen to be unix:PATH"),
         ({"authentication": "unix", "listen": "unix:/a", "http_listen": "127.0.0.1:1"}, "unix needs http_listen to be"),
-        ({"collection": "kb"}, "setting collection: 'kb' is invalid; it must be 3 to 512 letters"),
-        ({"collection": "notes-"}, "setting collection: 'notes-' is invalid"),
-        ({"collection": "ni\u00f1o"}, "setting collection"),
-        ({"collection": "a..b"}, "without two periods in a row"),
-        ({"collection": "10.0.0.1"}, "not an IP address"),
-        ({"collection": "x" * 513}, "setting collection"),
-        ({"memory_backend": "chromadb", "memory_collection": "my notes"}, "setting memory_collection: 'my notes'"),
-        ({"memory_backend": "chromadb", "collection": "memories"}, "collection and memory_collection are the same"),
+        (CHROMA | {"collection": "kb"}, "setting collection: 'kb' is invalid; it must be 3 to 512 letters"),
+        (CHROMA | {"collection": "notes-"}, "setting collection: 'notes-' is invalid"),
+        (CHROMA | {"collection": "ni\u00f1o"}, "setting collection"),
+        (CHROMA | {"collection": "a..b"}, "without two periods in a row"),
+        (CHROMA | {"collection": "10.0.0.1"}, "not an IP address"),
+        (CHROMA | {"collection": "x" * 513}, "setting collection"),
+        (
+            {"chroma_host": "db", "memory_backend": "chromadb", "memory_collection": "my notes"},
+            "setting memory_collection: 'my notes'",
+        ),
+        (
+            {"chroma_host": "db", "memory_backend": "chromadb", "collection": "memories"},
+            "collection and memory_collection are the same",
+        ),
         ({"chroma_host": "chroma:8000"}, "setting chroma_host: 'chroma:8000' is invalid; .* port is chroma_port"),
         ({"chroma_host": "ftp://chroma"}, "setting chroma_host"),
         ({"http_listen": "0.0.0.0:80"}, "0.0.0.0:80 can be reached from other machines"),
@@ -167,9 +176,10 @@ def test_plaintext_is_served_on_a_local_address_or_on_request(flags: dict[str, s
 @pytest.mark.parametrize(
     "flags",
     [
-        {"collection": "kb", "knowledge_store_backend": "local"},
-        {"memory_collection": "kb"},
-        {"collection": "a.b_c-D" + "x" * 500},
+        {"collection": "kb"},
+        {"collection": "kb", "knowledge_store_backend": "local", "chroma_host": "db"},
+        {"memory_collection": "kb", "chroma_host": "db"},
+        {"collection": "a.b_c-D" + "x" * 500, "chroma_host": "db"},
         *({"chroma_host": host} for host in ("chroma", "10.0.0.1", "::1", "[::1]", "https://chroma.example:8443/db")),
     ],
 )

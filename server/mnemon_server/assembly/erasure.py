@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from mnemon_server.assembly.master_keys import read_master_keys
-from mnemon_server.assembly.records import is_in_memory
+from mnemon_server.assembly.settings import is_in_memory
 from mnemon_server.assembly.stores import backups_of
 from mnemon_server.config.settings import Settings
 from mnemon_server.embedding.batcher import EmbeddingBatcher

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from mnemon_server.assembly.master_keys import read_master_keys
-from mnemon_server.assembly.records import is_in_memory, stored_tenants
+from mnemon_server.assembly.records import stored_tenants
+from mnemon_server.assembly.settings import is_in_memory
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.errors import ConfigurationError

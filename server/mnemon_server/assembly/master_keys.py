@@ -10,18 +10,6 @@ from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys, parse_
 COMMAND_TIMEOUT_S = 60.0
 
 
-def open_master_keys(settings: Settings) -> MasterKeys:
-    """The master keys of a server that stores texts; see `read_master_keys`.
-
-    Raises:
-        ConfigurationError: also if the settings would store texts that no master key protects.
-    """
-    master = read_master_keys(settings)
-    if master.secrets:
-        _refuse_plain_text(settings)
-    return master
-
-
 def read_master_keys(settings: Settings) -> MasterKeys:
     """The master keys; none if the settings name none. Blocks.
 
@@ -53,13 +41,3 @@ def _printed_by(command: str) -> str:
         problem = done.stderr.decode(errors="replace").strip() or "it prints no error"
         raise ConfigurationError(f"master_key_command fails with exit code {done.returncode}: {problem}")
     return done.stdout.decode("ascii", "replace")
-
-
-def _refuse_plain_text(settings: Settings) -> None:
-    backends = {"knowledge_store_backend": settings.knowledge_store_backend, "memory_backend": settings.memory_backend}
-    for name, backend in backends.items():
-        if backend == "chromadb" and not settings.chroma_host:
-            raise ConfigurationError(
-                f"a master key is set, and embedded ChromaDB would store texts that are not encrypted: set {name} to "
-                "local, the built-in index"
-            )

@@ -1,12 +1,10 @@
 """Opens the records of a tenant."""
 
-import shutil
 from pathlib import Path
 
-from mnemon_server.assembly.settings import heads_of, vault_settings
+from mnemon_server.assembly.settings import backend_of, heads_of, is_in_memory, vault_settings
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT, TENANT_ID
-from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
 from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines import vault_folders
@@ -16,9 +14,6 @@ from mnemon_server.engines.private import tighten
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.upkeep.shadow import VaultModels
 from mnemon_server.engines.sqlite_vault import SQLiteVault
-
-CHROMA_FOLDERS = {DOCUMENTS: "chroma", MEMORIES: "chroma-memories"}
-"""Where embedded ChromaDB has the vectors and texts of collections, in the folder of the vault."""
 
 
 def vault_folder(settings: Settings, tenant: str = DEFAULT_TENANT) -> Path:
@@ -37,11 +32,6 @@ def stored_tenants(settings: Settings) -> tuple[str, ...]:
     return tuple(sorted(folder.name for folder in folders if TENANT_ID.fullmatch(folder.name))) or (DEFAULT_TENANT,)
 
 
-def is_in_memory(settings: Settings) -> bool:
-    """Whether all data is lost when the process ends."""
-    return settings.knowledge_store_backend == "in_memory"
-
-
 def open_records(
     settings: Settings, tenant: str, batcher: EmbeddingBatcher, models: VaultModels, master: MasterKeys
 ) -> Vault:
@@ -53,9 +43,7 @@ def open_records(
     if folder.parent.exists():
         tighten(folder.parent)
     model = batcher.model
-    backends = (DOCUMENTS, settings.knowledge_store_backend), (MEMORIES, settings.memory_backend)
-    # Collections that ChromaDB indexes do not need a local graph.
-    in_chroma = {collection for collection, backend in backends if backend != "local"}
+    embedded = (COLLECTION_OF[kind] for kind in EMBEDDED)
     vault = SQLiteVault(
         folder,
         model_identity=model.identity,
@@ -63,15 +51,11 @@ def open_records(
         settings=vault_settings(
             settings,
             batcher,
-            graphs_of={COLLECTION_OF[kind] for kind in EMBEDDED} - in_chroma,
+            graphs_of={collection for collection in embedded if backend_of(settings, collection) == "local"},
             models=models,
             master=master,
         ),
         embed_events=batcher.embed_blocking if settings.timeline_embeddings else None,
     )
     vault_folders.note_vault(settings.data_dir, tenant)
-    if master.secrets:
-        # ChromaDB's texts are not encrypted.
-        for each in (*(folder / name for name in CHROMA_FOLDERS.values()), *folder.glob("quarantine/*/")):
-            shutil.rmtree(each, ignore_errors=True)
     return vault

@@ -2,12 +2,11 @@
 
 from collections.abc import Container
 from datetime import timedelta
-from pathlib import Path
 
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access.quotas import NAMES as QUOTA_NAMES
 from mnemon_server.domain.access.quotas import OF_TENANTS_ONLY, UNLIMITED, parse_quotas
-from mnemon_server.domain.collections import Collection
+from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, Collection
 from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
 from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
 from mnemon_server.domain.records import metadata_key_problem
@@ -130,14 +129,22 @@ def heads_of(settings: Settings) -> Heads:
     return Heads(settings.search_metadata_keys)
 
 
-def chroma_settings(settings: Settings, *, path: Path) -> ChromaSettings:
-    """Where a collection of ChromaDB is: on the server that is set, or otherwise embedded at `path`."""
-    return ChromaSettings(
-        path=None if settings.chroma_host else path,
-        host=settings.chroma_host,
-        port=settings.chroma_port,
-        ssl=settings.chroma_ssl,
-    )
+def backend_of(settings: Settings, collection: Collection) -> str:
+    """The index of a collection's vectors: in_memory, local, or chromadb if the host of a server is set."""
+    backends = {DOCUMENTS: settings.knowledge_store_backend, MEMORIES: settings.memory_backend}
+    if is_in_memory(settings):
+        return "in_memory" if collection is DOCUMENTS else "local"
+    return "chromadb" if settings.chroma_host and backends.get(collection) == "chromadb" else "local"
+
+
+def is_in_memory(settings: Settings) -> bool:
+    """Whether all data is lost when the process ends."""
+    return settings.knowledge_store_backend == "in_memory"
+
+
+def chroma_settings(settings: Settings) -> ChromaSettings:
+    """Where the ChromaDB server is."""
+    return ChromaSettings(host=settings.chroma_host, port=settings.chroma_port, ssl=settings.chroma_ssl)
 
 
 def event_store_settings(settings: Settings) -> EventStoreSettings:

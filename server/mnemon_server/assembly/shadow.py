@@ -12,7 +12,7 @@ from functools import partial
 from typing import Self
 
 from mnemon_server.assembly.embedder import open_configured_embedder
-from mnemon_server.assembly.records import is_in_memory
+from mnemon_server.assembly.settings import is_in_memory
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 from mnemon_server.embedding.base import Embedder, Vector

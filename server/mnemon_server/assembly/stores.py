@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from mnemon_server.assembly.records import CHROMA_FOLDERS, is_in_memory, vault_folder
 from mnemon_server.assembly.settings import (
+    backend_of,
     change_retention_settings,
     chroma_settings,
     decay_of,
@@ -13,14 +13,14 @@ from mnemon_server.assembly.settings import (
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.clock import system_clock
-from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC, Collection
 from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.backups.folders import TenantBackups
-from mnemon_server.engines.chroma.index import ChromaIndex
+from mnemon_server.engines.chroma import ChromaIndex
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.engines.promises.vault import Vault
@@ -48,34 +48,19 @@ from mnemon_server.services.shared.offload import Offload
 
 
 def open_documents(settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher) -> DocumentStore:
-    """Opens the knowledge store. Blocks, and raises ConfigurationError if its index is not available."""
+    """Opens the knowledge store. Raises ConfigurationError if a setting of its index is not valid."""
     records = vault.collection(DOCUMENTS)
-    collection = _collection_name(settings.collection, tenant)
-    in_chroma = settings.knowledge_store_backend == "chromadb"
-    folder, model = CHROMA_FOLDERS[DOCUMENTS], batcher.model
-    applier = _open_applier(settings, tenant, records, model, collection, folder) if in_chroma else None
-    return DocumentStore(
-        records,
-        batcher,
-        VectorBackend(settings.knowledge_store_backend, collection, applier),
-        search=search_settings(settings, batcher),
-    )
+    name = _collection_name(settings.collection, tenant)
+    backend = _open_backend(settings, records, DOCUMENTS, name, batcher.model)
+    return DocumentStore(records, batcher, backend, search=search_settings(settings, batcher))
 
 
 def open_memories(settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher) -> MemoryStore:
-    """Opens the memory service. Blocks, and raises ConfigurationError if its index is not available."""
+    """Opens the memory service. Raises ConfigurationError if a setting of its index is not valid."""
     records = vault.collection(MEMORIES)
-    collection = _collection_name(settings.memory_collection, tenant)
-    in_chroma = settings.memory_backend == "chromadb" and not is_in_memory(settings)
-    folder, model = CHROMA_FOLDERS[MEMORIES], batcher.model
-    applier = _open_applier(settings, tenant, records, model, collection, folder) if in_chroma else None
-    return MemoryStore(
-        records,
-        batcher,
-        VectorBackend(settings.memory_backend, collection, applier),
-        search=search_settings(settings, batcher),
-        decay=decay_of(settings),
-    )
+    name = _collection_name(settings.memory_collection, tenant)
+    backend = _open_backend(settings, records, MEMORIES, name, batcher.model)
+    return MemoryStore(records, batcher, backend, search=search_settings(settings, batcher), decay=decay_of(settings))
 
 
 def open_semantic(
@@ -149,16 +134,16 @@ def open_change_retention(
     )
 
 
-def _open_applier(
-    settings: Settings, tenant: str, records: RecordEngine, model: EmbeddingModel, collection: str, folder: str
-) -> IndexApplier:
+def _open_backend(
+    settings: Settings, records: RecordEngine, collection: Collection, name: str, model: EmbeddingModel
+) -> VectorBackend:
+    backend = backend_of(settings, collection)
+    if backend != "chromadb":
+        return VectorBackend(backend, name)
     index = ChromaIndex(
-        chroma_settings(settings, path=vault_folder(settings, tenant) / folder),
-        collection=collection,
-        dimension=model.dimension,
-        model_identity=model.identity,
+        chroma_settings(settings), collection=name, dimension=model.dimension, model_identity=model.identity
     )
-    return IndexApplier(records, index, erasure_interval_s=settings.chroma_erasure_interval_s)
+    return VectorBackend(backend, name, IndexApplier(records, index))
 
 
 def _collection_name(name: str, tenant: str) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from mnemon_server.assembly.records import is_in_memory
+from mnemon_server.assembly.settings import is_in_memory
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.tools import OperatorTool

@@ -29,7 +29,7 @@ master_key_option = click.option(
 
 
 def master_keys(file: Path | None) -> MasterKeys:
-    """The master keys in this file, or of the settings. Raises the same as `open_master_keys`."""
+    """The master keys in this file, or of the settings. Raises the same as `read_master_keys`."""
     from mnemon_server.assembly.master_keys import read_master_keys
 
     return read_master_keys(load_settings(environ=os.environ, flags={"master_key_file": file}).settings)

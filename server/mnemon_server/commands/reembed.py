@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from mnemon._terminal import echo
 
 from mnemon_server.assembly.embedder import open_configured_embedder
-from mnemon_server.assembly.master_keys import open_master_keys
+from mnemon_server.assembly.master_keys import read_master_keys
 from mnemon_server.assembly.records import stored_tenants, vault_folder, vaults_folder
 from mnemon_server.assembly.settings import heads_of
 from mnemon_server.config.settings import Settings
@@ -24,8 +24,8 @@ from mnemon_server.services.search.embedded_passages import embed_blocking
 def reembed_documents(settings: Settings) -> Generator[tuple[int, int]]:
     """Embeds and indexes all documents anew, each tenant's in one transaction, while no server uses the folder.
 
-    The server rebuilds an embedded ChromaDB index at its next start. A collection on a ChromaDB server is left alone,
-    since other programs may use it: configure a new collection name for the new model.
+    A collection on a ChromaDB server is left alone, since other programs may use it: configure a new name for
+    the new model's.
 
     Yields:
         The number of finished documents, and the total.
@@ -36,7 +36,7 @@ def reembed_documents(settings: Settings) -> Generator[tuple[int, int]]:
     """
     if settings.knowledge_store_backend == "in_memory":
         raise ConfigurationError("the backend in_memory stores nothing on disk, so there is nothing to re-embed")
-    master = open_master_keys(settings)
+    master = read_master_keys(settings)
     keys_of = [VaultKeyFile(vault_folder(settings, tenant), master) for tenant in stored_tenants(settings)]
     with contextlib.closing(open_configured_embedder(settings, _print_line)) as embedder:
         heads = heads_of(settings)

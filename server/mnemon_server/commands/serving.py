@@ -13,8 +13,10 @@ import structlog
 from mnemon._terminal import echo
 
 from mnemon_server import app
+from mnemon_server.assembly.settings import backend_of
 from mnemon_server.config.loading import LoadedSettings
 from mnemon_server.config.settings import Settings
+from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.logs import configure_logging
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -52,7 +54,7 @@ async def _serve(settings: Settings) -> None:
             interrupt_others(allowed=True)
             leave_out_of_collections()
             _print_line(
-                f"mnemon-server is serving on {server.address}: backend {settings.knowledge_store_backend}, "
+                f"mnemon-server is serving on {server.address}: backend {backend_of(settings, DOCUMENTS)}, "
                 f"model {settings.embedding_model}, data in {settings.data_dir.absolute()}"
             )
             if server.http_address:

@@ -157,6 +157,8 @@ def _check_origins(settings: Settings) -> None:
 
 
 def _check_chroma(settings: Settings) -> None:
+    if not settings.chroma_host:
+        return
     backends = {"collection": settings.knowledge_store_backend, "memory_collection": settings.memory_backend}
     names = [name for name, backend in backends.items() if backend == "chromadb"]
     for name in names:
@@ -164,7 +166,7 @@ def _check_chroma(settings: Settings) -> None:
             raise ConfigurationError(f"setting {name}: {getattr(settings, name)!r} is invalid; it {problem}")
     if len(names) > 1 and settings.collection == settings.memory_collection:
         raise ConfigurationError("collection and memory_collection are the same: give each a name of its own")
-    if settings.chroma_host and not _CHROMA_HOST.fullmatch(settings.chroma_host):
+    if not _CHROMA_HOST.fullmatch(settings.chroma_host):
         raise ConfigurationError(
             f"setting chroma_host: {settings.chroma_host!r} is invalid; it must be the name or address of a host, "
             "whose port is chroma_port, or a URL such as https://chroma.example:8000"

@@ -94,25 +94,20 @@ class Settings:
     knowledge_store_backend: str = field(
         default="chromadb",
         metadata=_row(
-            "Index for the vectors of the knowledge store; in_memory stores nothing on disk.",
+            "Index for the vectors of documents. chromadb needs chroma_host; in_memory stores nothing on disk.",
             choices=("chromadb", "local", "in_memory"),
             also="KNOWLEDGE_STORE_BACKEND",
         ),
     )
     chroma_host: str = field(
-        default="", metadata=_row("Host of a Chroma server; empty runs Chroma embedded.", also="KNOWLEDGE_STORE_HOST")
+        default="",
+        metadata=_row("Host of a Chroma server; if empty, the local index serves.", also="KNOWLEDGE_STORE_HOST"),
     )
     chroma_port: int = field(
         default=8000,
         metadata=_row("Port of the Chroma server.", at_least=1, at_most=65_535, also="KNOWLEDGE_STORE_PORT"),
     )
     chroma_ssl: bool = field(default=False, metadata=_row("Use TLS for the Chroma server."))
-    chroma_erasure_interval_s: float = field(
-        default=600.0,
-        metadata=_row(
-            "Seconds after a deletion until embedded ChromaDB is rebuilt without the deleted data.", at_least=0.001
-        ),
-    )
     collection: str = field(
         default="knowledge",
         metadata=_row("Name of the collection for documents.", also="KNOWLEDGE_STORE_COLLECTION"),
@@ -348,7 +343,7 @@ class Settings:
     erasure_delay_s: float = field(
         default=3.0,
         metadata=_row(
-            "Seconds after which deleted or replaced data is erased from the server's files, except those of ChromaDB.",
+            "Seconds after which deleted or replaced data is erased from the server's files; ChromaDB keeps its own.",
             at_least=0.001,
         ),
     )

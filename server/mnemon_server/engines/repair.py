@@ -16,6 +16,7 @@ from mnemon_server.engines.access_copy import AccessCopy
 from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, LOCK_NAME, AccessDamagedError, AccessFile
 from mnemon_server.engines.events.engine import TimelineRecords, make_maintenance
 from mnemon_server.engines.events.format.inspection import SegmentReport, find_segments, inspect_folder
+from mnemon_server.engines.events.rows.text_file import discard
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock, alone
 from mnemon_server.engines.master_keys import VaultKeyError
@@ -186,7 +187,7 @@ class VaultRepair:
         for path, problem in [*vault_files.damaged_files(self._keys, open_still)]:
             if not self._dry_run:
                 with FolderLock(self._keys.folder), translated("remove", path.name):
-                    vault_files.remove(path)
+                    discard(path)
             yield Finding(self._name(path), problem, "removed; the next start of a server makes it again")
 
     # The timeline

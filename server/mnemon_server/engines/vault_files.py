@@ -3,22 +3,19 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from shutil import rmtree
 
 import apsw
 
 from mnemon_server.domain.backup import RECORDS
 from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.errors import MnemonError, RecordDamagedError
-from mnemon_server.engines.chroma import folder as chroma
 from mnemon_server.engines.events.rows.segments import sealed_names
-from mnemon_server.engines.events.rows.text_file import FILE_NAME, discard
+from mnemon_server.engines.events.rows.text_file import FILE_NAME
 from mnemon_server.engines.hnsw import snapshots
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.vault_key import SNAPSHOTS, VaultKeyFile
 
 _GRAPHS = ("index/*/*.graph", "semantic-index/*.graph")
-_CHROMA = ("chroma", "chroma-memories")
 _PAGES_NAMED = 5
 
 
@@ -66,17 +63,6 @@ def damaged_files(keys: VaultKeyFile, connect: Connect) -> Iterator[tuple[Path, 
             problem = f"it cannot be read: {error.strerror}"
         if problem:
             yield path, problem
-    for folder in (keys.folder / name for name in _CHROMA):
-        if folder.is_dir() and (problem := chroma.damage_of(folder)):
-            yield folder, problem
-
-
-def remove(path: Path) -> None:
-    """Removes a derived file or folder. Raises OSError if that fails."""
-    if path.is_dir():
-        rmtree(path)
-    else:
-        discard(path)
 
 
 def damaged_pages(path: Path, keys: VaultKeyFile, connect: Connect) -> str | None:

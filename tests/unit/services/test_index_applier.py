@@ -25,7 +25,7 @@ WRITES = 200
 class FarIndex:
     """An index that can be out of reach, and that calls a hook whenever it receives something."""
 
-    name, host, belongs_to_records = "far", "far", True
+    name, host = "far", "far"
 
     def __init__(self) -> None:
         self.is_away = self.is_mute = False

@@ -32,7 +32,7 @@ NO_GRAPHS = VaultSettings(VectorSettings(graphs_of=()))
 class SlowDatabase:
     """A vector database that starts only after `started` is set, and then answers or not."""
 
-    name, host, belongs_to_records = "slow", "db.example:8000", True
+    name, host = "slow", "db.example:8000"
 
     def __init__(self, *, answers: bool) -> None:
         self.started = threading.Event()

@@ -1077,7 +1077,7 @@ class CheckHealthResponse(_message.Message):
     backend: _builtins.str
     """The backend's name: chromadb, local or in_memory."""
     host: _builtins.str
-    """The vector database's address, or "embedded"; empty if the backend has none."""
+    """The vector database's address; empty if the backend has none."""
     collection: _builtins.str
     """The collection's name."""
     document_count: _builtins.int
@@ -1087,8 +1087,8 @@ class CheckHealthResponse(_message.Message):
     pending_count: _builtins.int
     """Committed changes that the vector database has not applied yet."""
     removal_pending_count: _builtins.int
-    """Deleted or replaced records of the vault, of all kinds, whose bytes may still be in the server's files, including
-    those of embedded ChromaDB. 0 means that none are left.
+    """Deleted or replaced records of the vault, of all kinds, whose bytes may still be in the server's files. 0 means
+    that none are left.
     """
     removal_out_of_reach_count: _builtins.int
     """Deleted or replaced documents that a ChromaDB server had indexed. Only that server's operator can erase them, so

@@ -321,7 +321,7 @@ class BoundRecords:
         """See RecordEngine."""
         raise refused()
 
-    def set_index_position(self, index: str, position: IndexPosition, *, emptied: bool = False) -> Future[None]:
+    def set_index_position(self, index: str, position: IndexPosition) -> Future[None]:
         """See RecordEngine."""
         raise refused()
 

@@ -1,6 +1,6 @@
-"""ChromaDB as a vector index: embedded in a supervised child process, or a server over HTTP."""
+"""A collection on a ChromaDB server as a vector index."""
 
+from mnemon_server.engines.chroma.client import ChromaSettings
 from mnemon_server.engines.chroma.index import ChromaIndex
-from mnemon_server.engines.chroma.settings import ChromaSettings
 
 __all__ = ["ChromaIndex", "ChromaSettings"]

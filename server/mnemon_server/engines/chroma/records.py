@@ -16,7 +16,6 @@ from mnemon_server.engines.promises.vector_index import IndexEntry
 DOC_ID_KEY = "mnemon:doc_id"
 PASSAGE_KEY = "mnemon:passage"
 PASSAGE_ID_KEY = "mnemon:passage_id"
-GENERATION_KEY = "mnemon:generation"
 MODEL_KEY = "mnemon:model"
 DIMENSION_KEY = "mnemon:dimension"
 _PREFIX = "mnemon:"  # a document's keys contain no colon

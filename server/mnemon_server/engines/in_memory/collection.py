@@ -102,9 +102,9 @@ class InMemoryCollection:
         """See RecordEngine."""
         return self._call(request, lambda call: self.state.delete_matching(call, where, change))
 
-    def set_index_position(self, index: str, position: IndexPosition, *, emptied: bool = False) -> Future[None]:
+    def set_index_position(self, index: str, position: IndexPosition) -> Future[None]:
         """See RecordEngine."""
-        return self._commits.write(None, lambda: self.state.set_position(index, position, emptied=emptied))
+        return self._commits.write(None, lambda: self.state.set_position(index, position))
 
     def _call(self, request: RequestKey | None, perform: Callable[[Call], Any]) -> "Future[Any]":
         return self._commits.write(request, lambda: self._events.run(request, perform))

@@ -115,10 +115,10 @@ class CollectionState:
             self._remove(call, known, change, details)
         return BulkDeleteReceipt(len(matching), sequence=self.sequence)
 
-    def set_position(self, index: str, position: IndexPosition, *, emptied: bool) -> None:
+    def set_position(self, index: str, position: IndexPosition) -> None:
         """See RecordEngine.set_index_position."""
         self.positions[index] = position
-        self.removed[index] = 0 if emptied else self.removed.get(index, 0)
+        self.removed.setdefault(index, 0)
         heard = min(position.sequence for position in self.positions.values())
         self.deletions = {doc_id: changed for doc_id, changed in self.deletions.items() if changed > heard}
 

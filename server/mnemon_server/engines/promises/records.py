@@ -242,15 +242,12 @@ class RecordEngine(Protocol):
     def index_position(self, index: str) -> IndexPosition:
         """How far the index with this name has been updated; the default if that was never recorded."""
 
-    def set_index_position(self, index: str, position: IndexPosition, *, emptied: bool = False) -> Future[None]:
-        """Records how far the index has been updated. Deletions up to there are no longer kept for it.
-
-        `emptied` additionally records that the index's files contain nothing that was removed before.
-        """
+    def set_index_position(self, index: str, position: IndexPosition) -> Future[None]:
+        """Records how far the index has been updated. Deletions up to there are no longer kept for it."""
 
     def index_removals(self, index: str) -> int:
-        """The number of documents removed or replaced since the index was last emptied, which its files may still
-        contain.
+        """The number of documents removed or replaced since the index was first filled, which its server's files may
+        still contain.
 
         Each is counted in the transaction that removes it, for every index with a recorded position.
         """

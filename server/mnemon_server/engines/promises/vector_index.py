@@ -48,25 +48,19 @@ class VectorIndex(Protocol):
 
     @property
     def host(self) -> str:
-        """The address, or "embedded"."""
-
-    @property
-    def belongs_to_records(self) -> bool:
-        """Whether only this server uses the index. If so, it may be emptied without asking when the embedding model
-        changes.
-        """
+        """The address of its server."""
 
     def open(self) -> IndexState:
         """Connects, creates what is missing, and checks that the index can be searched.
 
-        A damaged index is moved aside and replaced by an empty one with a new generation.
+        A damaged index is replaced by an empty one with a new generation.
         """
 
     def apply(self, entries: Sequence[IndexEntry], deleted_doc_ids: Sequence[str]) -> None:
         """Makes the index contain exactly `entries` for their documents, and nothing for the deleted ones.
 
         A call has all entries of a document or none. Repeating a call changes nothing. When it returns, searches find
-        the entries, even after the process of the index was killed and `open` was called again.
+        the entries, even after `open` was called again.
         """
 
     def search(self, query: Vector, *, limit: int, equal: RecordFilter) -> Scores:
@@ -75,10 +69,10 @@ class VectorIndex(Protocol):
         """
 
     def ping(self) -> None:
-        """Returns once the server of the index has answered, within seconds; immediately for a local index."""
+        """Returns once the server of the index has answered, within seconds."""
 
     def reset(self) -> IndexState:
-        """Empties the index and its files; returns the state with a new generation."""
+        """Empties the index; returns the state with a new generation. Its server may keep the bytes in its files."""
 
     def close(self) -> None:
         """Releases all resources. Further calls have no effect."""

@@ -94,21 +94,18 @@ def count_removal(connection: apsw.Connection, tables: Tables) -> None:
 
 
 def removed(connection: apsw.Connection, tables: Tables, index: str) -> int:
-    """The number of documents removed or replaced since the index was last emptied; 0 if unknown."""
+    """The number of documents removed or replaced since the index was first filled; 0 if unknown."""
     statement = "SELECT coalesce(max(removed), 0) FROM index_position WHERE collection = ? AND name = ?"
     return int(connection.execute(statement, (tables.collection.name, index)).get)
 
 
-def set_position(
-    connection: apsw.Connection, tables: Tables, index: str, position: IndexPosition, *, emptied: bool
-) -> None:
+def set_position(connection: apsw.Connection, tables: Tables, index: str, position: IndexPosition) -> None:
     """Stores how far the index has been updated, and drops the deletions that every index has applied."""
     collection = tables.collection.name
     connection.execute(
         "INSERT INTO index_position (collection, name, sequence, generation, removed) VALUES (?, ?, ?, ?, 0)"
-        " ON CONFLICT DO UPDATE SET sequence = excluded.sequence, generation = excluded.generation,"
-        " removed = CASE WHEN ? THEN 0 ELSE removed END",
-        (collection, index, position.sequence, position.generation, emptied),
+        " ON CONFLICT DO UPDATE SET sequence = excluded.sequence, generation = excluded.generation",
+        (collection, index, position.sequence, position.generation),
     )
     connection.execute(
         f"DELETE FROM {tables.deletions} WHERE sequence <="

@@ -185,11 +185,9 @@ class Mutations:
             raise ValueError(f"documents of {self.table.tables.collection.name!r} have no related fields")
         return self.table.related.find(connection, self.vectors.scan_stored, query)
 
-    def set_index_position(
-        self, connection: apsw.Connection, index: str, position: IndexPosition, *, emptied: bool
-    ) -> None:
+    def set_index_position(self, connection: apsw.Connection, index: str, position: IndexPosition) -> None:
         """See RecordEngine.set_index_position."""
-        changes.set_position(connection, self.table.tables, index, position, emptied=emptied)
+        changes.set_position(connection, self.table.tables, index, position)
         self.writes.followed = True
 
     def vector_packing(self, dimension: int) -> VectorPacking:

@@ -117,10 +117,10 @@ class SQLiteCollection:
             lambda connection: self._mutations.delete_matching(connection, where, request, change)
         )
 
-    def set_index_position(self, index: str, position: IndexPosition, *, emptied: bool = False) -> Future[None]:
+    def set_index_position(self, index: str, position: IndexPosition) -> Future[None]:
         """See RecordEngine."""
         return self._connections.submit(
-            lambda connection: self._mutations.set_index_position(connection, index, position, emptied=emptied)
+            lambda connection: self._mutations.set_index_position(connection, index, position)
         )
 
     # The digests are computed on the writer's thread, while the caller's event loop serves other calls.

@@ -15,7 +15,6 @@ from mnemon_server.services.shared.offload import Offload
 
 POLL_S = 0.05
 PENDING_MAX_S = 120.0
-INDEX_MAX_S = 3_600.0
 SNAPSHOTS = 2
 """As many as are kept of each graph."""
 
@@ -40,10 +39,13 @@ class Settling:
         self._appliers = appliers
         self._offload = offload
 
-    async def rewrite(self, report: Report) -> list[str]:
-        """Rewrites segments, vector indexes and snapshots; returns what it could not reach."""
+    async def rewrite(self) -> list[str]:
+        """Rewrites segments and snapshots; returns what it could not reach."""
         await asyncio.to_thread(self._vault.events.compact, lambda progress: None)
-        unreached = [place for applier in self._appliers if (place := await self._rebuild(applier, report))]
+        unreached = [
+            f"the ChromaDB server at {applier.index.host}: its files keep {applier.removals()} removed records"
+            for applier in self._appliers
+        ]
         for kind in EMBEDDED:
             for _ in range(SNAPSHOTS):
                 if await self._offload(self._vault.collection(COLLECTION_OF[kind]).save_snapshot) is None:
@@ -81,36 +83,6 @@ class Settling:
     def _pending(self) -> int:
         status = self._vault.events.status()
         return self._vault.collection(MEMORIES).removals_pending() + status.removal_pending_count
-
-    async def _rebuild(self, applier: IndexApplier, report: Report) -> str:
-        """Empties and fills a vector index of our own; says what it could not reach, or nothing."""
-        index = applier.index
-        if not index.belongs_to_records:
-            return f"the ChromaDB server at {index.host}: its files keep {applier.removals()} removed records"
-        if not await self._offload(applier.removals):
-            return ""
-        ended, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def hear(progress: object) -> None:
-            loop.call_soon_threadsafe(take, progress.done, progress.total)  # type: ignore[attr-defined]
-
-        def take(done: int, total: int) -> None:
-            report(done, total)
-            if done >= total:
-                ended.set()
-
-        stop = applier.rebuild(hear)
-        try:
-            async with asyncio.timeout(INDEX_MAX_S):
-                while not ended.is_set():
-                    if applier.failure:
-                        return f"the embedded ChromaDB: {applier.failure}; it is emptied once it can be opened"
-                    await asyncio.wait([asyncio.create_task(ended.wait())], timeout=POLL_S)
-        except TimeoutError:
-            return "the embedded ChromaDB: it is still being rebuilt"
-        finally:
-            stop()
-        return ""
 
 
 def _time_of(manifest: bytes) -> str:

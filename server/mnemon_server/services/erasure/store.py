@@ -281,7 +281,7 @@ class Eraser:
         forget_readings()
         run.report(ErasePhase.SETTLING)
         told = await self._transact(lambda tx: self._tell(tx, job))
-        unreached = await self._settling.rewrite(lambda done, all_: run.report(ErasePhase.SETTLING, done, all_))
+        unreached = await self._settling.rewrite()
         erased = await self._offload(self._erased_in, job)
         traces = await self._forget_traces(Traces(self._vault, names, erased), told)
         proof, pending = await self._proof(names, erased, run)

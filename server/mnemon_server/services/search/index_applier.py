@@ -12,7 +12,6 @@ import numpy as np
 from mnemon_server.domain.documents import HealthStatus, RebuildProgress
 from mnemon_server.domain.errors import (
     BackendConnectionError,
-    EmbeddingModelMismatchError,
     KnowledgeStoreError,
     MnemonError,
     StorageFailedError,
@@ -24,11 +23,8 @@ from mnemon_server.services.search.index_pulse import SILENCE_S, Pulse
 
 BATCH_CHANGES = 128
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
-CLOSE_PATIENCE_S, BATCH_PATIENCE_S, CLOSE_POLL_S = 1.0, 10.0, 0.05
+BATCH_PATIENCE_S, CLOSE_POLL_S = 10.0, 0.05
 PAUSE_SHARE, PAUSE_MAX_S = 19.0, 30.0
-ERASURE_INTERVAL_S = 600.0
-ERASURE_REST = 9.0
-"""The least time between two rebuilds of an index, as a multiple of the time that the last one took."""
 QUIET_S = 1.0
 """After this long without a commit, writes have ended. A bulk stream that is embedding commits about twice a second."""
 
@@ -50,17 +46,8 @@ class IndexApplier:
     index lacks entries after catching up, it is emptied and filled again.
     """
 
-    def __init__(
-        self, records: RecordEngine, index: VectorIndex, *, erasure_interval_s: float = ERASURE_INTERVAL_S
-    ) -> None:
-        """Starts the thread that applies changes.
-
-        Args:
-            records: the source of the changes.
-            index: the index to keep up to date.
-            erasure_interval_s: the least time between a removal and the rebuild that erases its traces from the index;
-                only for an index whose files belong to the server.
-        """
+    def __init__(self, records: RecordEngine, index: VectorIndex) -> None:
+        """Starts the thread that applies changes."""
         self._records = records
         self.index = index
         self._wake = threading.Event()
@@ -73,10 +60,6 @@ class IndexApplier:
         self._verified = False
         self._opened = False
         self._position = IndexPosition()
-        self._erasure_interval_s = erasure_interval_s
-        self._erasure_due: float | None = None
-        self._erasure_began: float | None = None
-        self._resting_until = 0.0
         self._rebuilt_sequence = 0
         self._checking = False
         self._failure = ""
@@ -158,8 +141,7 @@ class IndexApplier:
         self._unsubscribe()
         self._hurry.set()
         self._wake.set()
-        # An embedded index finishes its running operation by itself; the client process of a server is killed.
-        deadline = monotonic() + (CLOSE_PATIENCE_S if self.index.belongs_to_records else BATCH_PATIENCE_S)
+        deadline = monotonic() + BATCH_PATIENCE_S
         while self._thread.is_alive() and not self.pulse.problem and monotonic() < deadline:
             self._thread.join(CLOSE_POLL_S)
         self.pulse.close()
@@ -191,8 +173,8 @@ class IndexApplier:
                 if is_more:
                     if self._records.stats().sequence > sequence:
                         self._give_way(monotonic() - started)
-                else:
-                    self._idle()
+                elif not self._closed:
+                    self._wake.wait()
                 continue
             except StorageFailedError:
                 timeout_s = RETRY_FIRST_S
@@ -200,11 +182,6 @@ class IndexApplier:
                 self._report(error)
                 timeout_s, retry_s = retry_s, min(2 * retry_s, RETRY_MAX_S)
             self._wait(timeout_s)
-
-    def _idle(self) -> None:
-        """Waits for the next commit, or until the index is due to be rebuilt."""
-        if not self._closed:
-            self._wake.wait(self._seconds_to_erasure())
 
     def _wait(self, timeout_s: float) -> None:
         """Waits after a failure; commits do not end this wait, but callers that wait for the index do.
@@ -225,18 +202,14 @@ class IndexApplier:
 
     def _advance(self) -> bool:
         """Does one step; returns False if no work is left."""
-        if self._opened and self._seconds_to_erasure() == 0.0:
-            log.info("the vector index is rebuilt without what was removed")
-            self._reset_wanted, self._erasure_began = True, monotonic()
         if self._reset_wanted:
             self._busy = "the vector database is being rebuilt"
-            self._restart(self.index.reset().generation, emptied=self.index.belongs_to_records)
-            self._reset_wanted, self._erasure_due = False, None
+            self._restart(self.index.reset().generation)
+            self._reset_wanted = False
         elif not self._opened:
             self._open()
         changes = self._records.changes_after(self._position.sequence, limit=BATCH_CHANGES)
         if not changes:
-            self._note_erased()
             return self._verify()
         entries = [entry for change in changes if change.document for entry in _entries(change)]
         self.index.apply(entries, [change.doc_id for change in changes if change.document is None])
@@ -244,30 +217,10 @@ class IndexApplier:
         self._notify_watchers()
         return True
 
-    def _seconds_to_erasure(self) -> float | None:
-        """Seconds until the rebuild; None if nothing was removed, or if the index files are not the server's own."""
-        if not self.index.belongs_to_records or not self.removals():
-            self._erasure_due = None
-        elif self._erasure_due is None:
-            self._erasure_due = max(monotonic() + self._erasure_interval_s, self._resting_until)
-        return None if self._erasure_due is None else max(0.0, self._erasure_due - monotonic())
-
-    def _note_erased(self) -> None:
-        """After a rebuild, sets the earliest time of the next: a large index must not be rebuilt all the time."""
-        if self._erasure_began is not None:
-            self._resting_until = monotonic() + ERASURE_REST * (monotonic() - self._erasure_began)
-            self._erasure_began = None
-
     def _open(self) -> None:
         if problem := self.pulse.problem_within(SILENCE_S):
             raise BackendConnectionError(problem)
-        try:
-            state = self.index.open()
-        except EmbeddingModelMismatchError:
-            if not self.index.belongs_to_records:
-                raise
-            log.warning("the vector index holds the vectors of another model and is rebuilt")
-            state = self.index.reset()
+        state = self.index.open()
         position = self._records.index_position(self.index.name)
         if position.generation == state.generation:
             self._position = position
@@ -278,9 +231,9 @@ class IndexApplier:
         self._mark_available()
         self._answer_waiters()
 
-    def _restart(self, generation: str, *, emptied: bool = False) -> None:
+    def _restart(self, generation: str) -> None:
         """Starts from the beginning; the records keep every later deletion until this generation has applied it."""
-        self._move(IndexPosition(0, generation), emptied=emptied)
+        self._move(IndexPosition(0, generation))
         self._opened = True
         self._verified = False
         self._mark_available()
@@ -299,8 +252,8 @@ class IndexApplier:
             log.info("the vector index at %s can be used again", self.index.host)
         self._checking, self._busy = False, ""
 
-    def _move(self, position: IndexPosition, *, emptied: bool = False) -> None:
-        self._records.set_index_position(self.index.name, position, emptied=emptied).result()
+    def _move(self, position: IndexPosition) -> None:
+        self._records.set_index_position(self.index.name, position).result()
         self._position = position
         self._answer_waiters()
 

@@ -22,14 +22,12 @@ log = logging.getLogger(__name__)
 class Pulse:
     """Whether an index answers. Any thread may ask.
 
-    A thread of its own asks an index on a server every second, and any other when a caller wants to know. A question
-    to an index that hangs holds up this thread alone.
+    A thread of its own asks the index every second. A question to an index that hangs holds up this thread alone.
     """
 
     def __init__(self, index: VectorIndex, heard: Callable[[str], None]) -> None:
         """Starts to probe. The thread calls `heard` with `problem` after each probe."""
         self._index, self._heard = index, heard
-        self._interval_s = None if index.belongs_to_records else INTERVAL_S
         self._wanted = threading.Event()
         self._lock = threading.Lock()
         self._current, self._next = Future[None](), Future[None]()
@@ -93,7 +91,7 @@ class Pulse:
             problem = self._ask_index()
             self.latency_s, self._began = monotonic() - began, None
             self._end(problem)
-            self._wanted.wait(self._interval_s)
+            self._wanted.wait(INTERVAL_S)
 
     def _ask_index(self) -> str:
         try:
