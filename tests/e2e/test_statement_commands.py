@@ -246,7 +246,7 @@ def test_without_pyyaml_the_command_says_what_to_install(
     path = tmp_path / "rules.yaml"
     path.write_text("[]", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "yaml", None)
-    monkeypatch.delitem(sys.modules, "mnemon._cli.rules.yaml", raising=False)
+    monkeypatch.delitem(sys.modules, "mnemon._cli.yaml_text", raising=False)
 
     done = run(address, "rules", "load", path)
 

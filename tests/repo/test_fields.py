@@ -9,9 +9,8 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from mnemon import EpisodicEvent, Memory, SemanticMemory
-from mnemon._cli.memories.create import remember
-from mnemon._cli.memories.lines import read_lines
-from mnemon._cli.memories.search import list_memories
+from mnemon._cli.json_lines import MEMORY_LINES, read_records
+from mnemon._cli.memories import list_memories, remember
 from mnemon._messages.filters import keywords_to_pb
 from mnemon._messages.records import event_to_pb, memory_to_pb, statement_to_pb, update_memory
 from mnemon._messages.translation import read
@@ -100,7 +99,7 @@ def test_the_command_accepts_every_text_of_a_memory(tmp_path: Any) -> None:
         assert isinstance(command, click.Command)
         assert {parameter.name for parameter in command.params} >= TAG_NAMES
     (tmp_path / "lines").write_text(read(Memory, filled(memory_pb2.Memory())).to_json())
-    [line] = read_lines(str(tmp_path / "lines"), {}, {})
+    [line] = read_records(str(tmp_path / "lines"), MEMORY_LINES, {}, {})
     expected = filled(memory_pb2.Memory())
     found = memory_to_pb(line.item)  # type: ignore[union-attr]
     assert (texts_of(found), found.scope) == (texts_of(expected), expected.scope)

@@ -24,12 +24,11 @@ from mnemon import (
     ToolOutput,
     ToolProtocol,
 )
+from mnemon._cli import facts as fact_commands
+from mnemon._cli import tools as tool_commands
 from mnemon._cli.documents.sources import Unreadable
-from mnemon._cli.facts import render as fact_render
-from mnemon._cli.facts.lines import read_facts
-from mnemon._cli.json_lines import Line
+from mnemon._cli.json_lines import FACT_LINES, Line, read_records
 from mnemon._cli.options import labels
-from mnemon._cli.tools import render as tool_render
 from mnemon._messages.json import object_from_pb
 from mnemon.v1 import facts_pb2, tools_pb2
 from rich.console import Console, RenderableType
@@ -72,16 +71,16 @@ def printed(*renderables: RenderableType) -> str:
 @pytest.mark.parametrize(
     ("shown", "parts"),
     [
-        (printed(fact_render.fact_table([FACT])), ("user.", "2026-05-01")),
-        (printed(fact_render.match_table(ANSWER)), ("0.750", "user.")),
-        (printed(fact_render.fact_sheet(FACT)), ("user.", "revision 2, 2026-05-01", '"n": 5')),
-        (printed(*fact_render.namespace_lines([FACT.namespace])), ("user.",)),
+        (printed(fact_commands.fact_table([FACT])), ("user.", "2026-05-01")),
+        (printed(fact_commands.match_table(ANSWER)), ("0.750", "user.")),
+        (printed(fact_commands.fact_sheet(FACT)), ("user.", "revision 2, 2026-05-01", '"n": 5')),
+        (printed(fact_commands.namespace_list([FACT.namespace])), ("user.",)),
         (
-            printed(tool_render.tool_table([Tool(ESCAPE, "Ask.", {"properties": {"a": {}, "b": {}}})])),
+            printed(tool_commands.tool_table([Tool(ESCAPE, "Ask.", {"properties": {"a": {}, "b": {}}})])),
             ("a, b", "server"),
         ),
-        (printed(tool_render.parsed_table(PARSED)), ("abp abp-1; open brackets", "line 2: a block of")),
-        (printed(*tool_render.result_lines(RESULTS)), ("abp-1 2", ": done", "abp-2  t: error: no such id")),
+        (printed(tool_commands.parsed_table(PARSED)), ("abp abp-1; open brackets", "line 2: a block of")),
+        (printed(*tool_commands.result_lines(RESULTS)), ("abp-1 2", ": done", "abp-2  t: error: no such id")),
     ],
 )
 def test_a_table_shows_its_parts_and_makes_control_characters_visible(shown: str, parts: tuple[str, ...]) -> None:
@@ -92,23 +91,23 @@ def test_a_table_shows_its_parts_and_makes_control_characters_visible(shown: str
 
 
 def test_a_value_with_more_than_a_content_is_shown_as_json() -> None:
-    shown = printed(fact_render.fact_table([Fact(("a",), "k", {"content": "tea", "n": 5}), Fact(("a",), "l", {})]))
+    shown = printed(fact_commands.fact_table([Fact(("a",), "k", {"content": "tea", "n": 5}), Fact(("a",), "l", {})]))
     assert '{"content": "tea", "n": 5}' in shown and "{}" in shown
-    assert "nothing found" in printed(fact_render.match_table(FactAnswer((), ANSWER.diagnostics)))
-    assert "searched   nothing" in printed(fact_render.fact_sheet(Fact(("a",), "k", {}, index=False)))
+    assert "nothing found" in printed(fact_commands.match_table(FactAnswer((), ANSWER.diagnostics)))
+    assert "searched   nothing" in printed(fact_commands.fact_sheet(Fact(("a",), "k", {}, index=False)))
 
 
 def test_counts_and_texts_without_a_call_are_shown() -> None:
-    shown = printed(tool_render.stats_table(ProtocolStats(10, 4, 5, 3, 2, 1)))
+    shown = printed(tool_commands.stats_table(ProtocolStats(10, 4, 5, 3, 2, 1)))
     assert [line.split()[-1] for line in shown.splitlines()] == ["10", "4", "5", "3", "2", "1"]
     nothing = ParsedText(False, (), "ABP parsing failed", "text", ToolFallback.PLAIN_TEXT)
-    assert printed(tool_render.parsed_table(nothing)) == "no call: the text is the model's answer\n"
+    assert printed(tool_commands.parsed_table(nothing)) == "no call: the text is the model's answer\n"
 
 
 def facts_of(tmp_path: Path, *lines: str, **fields: Any) -> list[Line | Unreadable]:
     path = tmp_path / "facts.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")
-    return list(read_facts(str(path), fields, {"from": "file"}))
+    return list(read_records(str(path), FACT_LINES, fields, {"from": "file"}))
 
 
 def test_a_line_is_a_text_or_an_object_and_options_fill_missing_fields(tmp_path: Path) -> None:
@@ -147,10 +146,10 @@ def test_a_printed_fact_can_be_read_again(tmp_path: Path) -> None:
         ('{"value": {}, "key": 5}', '"key" must be text'),
         ('{"value": {}, "metadata": []}', '"metadata" must be an object'),
         ('{"value": {}, "embedding": "x"}', '"embedding" must be a list of numbers'),
-        ('{"value": {}, "create_time": "noon"}', "a time or the ttl is invalid"),
-        ('{"value": {}, "update_time": 5}', "a time or the ttl is invalid"),
-        ('{"value": {}, "ttl_s": "long"}', "a time or the ttl is invalid"),
-        ('{"value": {}, "ttl_s": 1e300}', "a time or the ttl is invalid"),
+        ('{"value": {}, "create_time": "noon"}', '"create_time" must be'),
+        ('{"value": {}, "update_time": 5}', '"update_time" must be'),
+        ('{"value": {}, "ttl_s": "long"}', '"ttl_s" must be'),
+        ('{"value": {}, "ttl_s": 1e300}', '"ttl_s" must be'),
     ],
 )
 def test_the_error_of_a_bad_line_is_named(tmp_path: Path, line: str, problem: str) -> None:

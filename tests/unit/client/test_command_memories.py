@@ -22,10 +22,9 @@ from mnemon import (
     SearchMode,
 )
 from mnemon._cli.documents.sources import Unreadable
-from mnemon._cli.json_lines import Line
-from mnemon._cli.memories.lines import read_lines
-from mnemon._cli.memories.options import comparison, future, moment, past
-from mnemon._cli.memories.render import forecast_table, memory_sheet, memory_table, recall_table
+from mnemon._cli.json_lines import MEMORY_LINES, Line, read_records
+from mnemon._cli.memories import forecast_table, memory_sheet, memory_table, recall_table
+from mnemon._cli.options import comparison, future, moment, past
 from mnemon.v1.common_pb2 import STATE_READY, STATE_STARTING, STATE_UNAVAILABLE
 from mnemon.v1.knowledge_store_pb2 import CheckHealthResponse
 from mnemon.v1.memory_pb2 import GetStatusResponse
@@ -101,7 +100,7 @@ def test_an_invalid_time_is_refused(text: str) -> None:
 def lines_of(tmp_path: Path, *lines: str, **fields: Any) -> list[Line | Unreadable]:
     path = tmp_path / "memories.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")
-    return list(read_lines(str(path), fields, {"source": "file"}))
+    return list(read_records(str(path), MEMORY_LINES, fields, {"source": "file"}))
 
 
 def test_a_line_is_a_text_or_an_object_and_options_fill_missing_fields(tmp_path: Path) -> None:
@@ -169,7 +168,7 @@ def test_a_null_in_a_line_is_a_field_that_is_not_set(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
-    assert [type(each) for each in read_lines(str(tmp_path / "gone"), {}, {})] == [Unreadable]
+    assert [type(each) for each in read_records(str(tmp_path / "gone"), MEMORY_LINES, {}, {})] == [Unreadable]
 
 
 def shown(renderable: object, width: int = 100) -> str:

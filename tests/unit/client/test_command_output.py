@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 import pytest
 from mnemon import Document, FilterValue, Passage, SearchAnswer, SearchDiagnostics, SearchMode, SearchResult
+from mnemon._cli.documents.commands import document_sheet, search_table
 from mnemon._cli.options import key_value
 from mnemon._cli.progress import BulkProgress, count_lines
-from mnemon._cli.render import document_sheet, search_table
 from mnemon.v1 import common_pb2, knowledge_store_pb2, memory_pb2
 from rich.console import Console
 

@@ -22,7 +22,7 @@ from mnemon import (
     SimilarityAnswer,
     SimilarityDiagnostics,
 )
-from mnemon._cli.semantic import render
+from mnemon._cli import statements as render
 from mnemon.v1 import rules_pb2
 from rich.console import Console
 

@@ -22,10 +22,9 @@ from mnemon import (
     WindowAnswer,
     WindowDiagnostics,
 )
+from mnemon._cli import events as render
 from mnemon._cli.documents.sources import Unreadable
-from mnemon._cli.json_lines import Line
-from mnemon._cli.timeline import render
-from mnemon._cli.timeline.lines import read_events
+from mnemon._cli.json_lines import EVENT_LINES, Line, read_records
 from mnemon._cli.watching import _line
 from mnemon._messages.changes import change_from_pb
 from mnemon.v1 import changes_pb2
@@ -133,7 +132,7 @@ def test_a_timeline_that_lost_something_says_what() -> None:
 def changes_of(tmp_path: Path, *lines: str, **fields: Any) -> list[Line | Unreadable]:
     path = tmp_path / "events.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")
-    return list(read_events(str(path), fields, {"from": "file"}))
+    return list(read_records(str(path), EVENT_LINES, fields, {"from": "file"}))
 
 
 def test_a_line_is_a_text_or_an_object_and_options_fill_missing_fields(tmp_path: Path) -> None:

@@ -7,33 +7,15 @@ import click
 from click.core import ParameterSource
 
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
-from mnemon._cli.access import keys, whoami
+from mnemon._cli import events, facts, memories, rules, server, statements, tools
 from mnemon._cli.archive.commands import export_archive
 from mnemon._cli.archive.import_command import import_files
-from mnemon._cli.backups import back_up
 from mnemon._cli.context_protocol import serve_mcp
-from mnemon._cli.documents.delete import delete, rebuild_index
+from mnemon._cli.documents import commands as documents
 from mnemon._cli.documents.index import index
-from mnemon._cli.documents.read import count, get, health, list_documents, search
-from mnemon._cli.documents.update import update
-from mnemon._cli.erasures import erase
-from mnemon._cli.facts.write import facts
-from mnemon._cli.memories.create import remember
-from mnemon._cli.memories.delete import forget, reinforce
-from mnemon._cli.memories.search import forecast, list_memories, recall
 from mnemon._cli.options import Seconds
 from mnemon._cli.profiles import PROFILE_VARIABLE, ProfileError, read_profile
-from mnemon._cli.rules.commands import rules
-from mnemon._cli.semantic.save import learn, unlearn
-from mnemon._cli.semantic.search import decisions, index_status, known, similar, unmerge
-from mnemon._cli.server import info
 from mnemon._cli.session import Session
-from mnemon._cli.tenants import tenants
-from mnemon._cli.timeline.bridge import bridge
-from mnemon._cli.timeline.prune import compact, prune
-from mnemon._cli.timeline.query import happened, show_timeline, summary, timeline_status
-from mnemon._cli.timeline.record import record
-from mnemon._cli.tools.call import tools
 from mnemon._cli.watching import show_changes, watch
 from mnemon._errors import MnemonError, ServerUnreachableError
 from mnemon._terminal import printable
@@ -47,37 +29,24 @@ _FILE = click.Path(exists=True, dir_okay=False)
 
 _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Documents: texts and files under ids of your own": (
-        index,
-        search,
-        get,
-        list_documents,
-        count,
-        update,
-        delete,
-        rebuild_index,
+        *(index, documents.search, documents.get, documents.list_documents, documents.count),
+        *(documents.update, documents.delete, documents.rebuild_index),
     ),
     "Memories: single sentences, whose confidence may decay": (
-        remember,
-        recall,
-        list_memories,
-        reinforce,
-        forget,
-        forecast,
+        *(memories.remember, memories.recall, memories.list_memories),
+        *(memories.reinforce, memories.forget, memories.forecast),
     ),
     "Statements: what is true of a user, without duplicates and contradictions": (
-        learn,
-        similar,
-        known,
-        unlearn,
-        decisions,
-        unmerge,
-        rules,
-        index_status,
+        *(statements.learn, statements.similar, statements.known, statements.unlearn),
+        *(statements.list_decisions, statements.unmerge, rules.rules, statements.index_status),
     ),
-    "Events: what happened when": (record, show_timeline, happened, summary, prune, compact, timeline_status, bridge),
-    "Facts: JSON objects under keys, which the tools of language models use": (facts, tools, serve_mcp),
-    "All of it": (watch, show_changes, export_archive, import_files, back_up, erase),
-    "The server, and who may use it": (health, info, whoami, keys, tenants),
+    "Events: what happened when": (
+        *(events.record, events.show_timeline, events.happened, events.summary),
+        *(events.prune, events.compact, events.timeline_status, events.bridge),
+    ),
+    "Facts: JSON objects under keys, which the tools of language models use": (facts.facts, tools.tools, serve_mcp),
+    "All of it": (watch, show_changes, export_archive, import_files, server.back_up, server.erase),
+    "The server, and who may use it": (documents.health, server.info, server.whoami, server.keys, server.tenants),
 }
 """The commands, by the kind of record that each is for; the keys say in the help what that is."""
 

@@ -1,19 +1,24 @@
-"""Reads JSON lines of files and standard input, and shows the result of each."""
+"""Reads JSON lines of files and standard input, makes records of them, and shows the result of each."""
 
 import json
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from mnemon._cli.documents.sources import STDIN, Unreadable, without_nulls
-from mnemon._cli.progress import BulkProgress
-from mnemon._cli.render import plain
+from mnemon._cli.output import plain
+from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
 from mnemon._errors import MnemonError
 from mnemon._terminal import echo
+from mnemon._values import facts, memories, timeline
+from mnemon._values.documents import SCOPE_FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,34 +29,153 @@ class Line:
     item: Any
 
 
-ReadLine: TypeAlias = Callable[[str, Any], Line | Unreadable]
-"""Reads the item of a line from its JSON."""
+@dataclass(frozen=True, slots=True)
+class LineForm:
+    """How the lines of a file become records."""
+
+    kind: type[Any]
+    example: str
+    """An object that a line may be."""
+    fields: Mapping[str, str]
+    """The fields of a line, and what each must be: a key of `_TYPES`."""
+    required: str = ""
+    from_text: Callable[[str], dict[str, Any]] = lambda text: {"content": text}
+    """The object that a text in quotes stands for."""
+    converted: Callable[[dict[str, Any]], dict[str, Any]] = lambda own: own
+    """Makes values of the record of the fields of a line. Raises ValueError, which says what is wrong."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
-def fits(value: object, kind: type) -> bool:
-    """Whether the value of a line's field has the type, or is missing."""
-    return value in (None, "") or isinstance(value, kind)
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "text": (str,),
+    "true or false": (bool,),
+    "an object": (dict,),
+    "a list of labels": (list,),
+    "a list of numbers": (list,),
+    "": (object,),
+}
 
 
-def read_json_lines(path: str, read: ReadLine) -> Iterator[Line | Unreadable]:
-    """The items of the lines of a file or of standard input, without blank lines."""
+def _time(name: str, text: Any) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo else found.astimezone()
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f'"{name}" must be a time, such as 2027-01-31T12:00Z, not {text}') from None
+
+
+def _with_times(own: dict[str, Any]) -> dict[str, Any]:
+    times = ("create_time", "update_time", "event_time")
+    own |= {name: _time(name, own[name]) for name in times if name in own}
+    if "ttl_s" in own:
+        seconds = own.pop("ttl_s")
+        try:
+            own["ttl"] = timedelta(seconds=seconds)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f'"ttl_s" must be a number of seconds, such as 3600, not {seconds}') from None
+    return own
+
+
+MEMORY_LINES = LineForm(
+    memories.Memory,
+    '{"content": "…", "type": "preference"}',
+    {
+        **dict.fromkeys((*memories.TEXTS, *SCOPE_FIELDS, "decay"), "text"),
+        "is_global": "true or false",
+        "metadata": "an object",
+        "embedding": "a list of numbers",
+    },
+    required="content",
+)
+EVENT_LINES = LineForm(
+    timeline.EpisodicEvent,
+    '{"content": "…", "event_type": "task", "user": "ada"}',
+    {
+        **dict.fromkeys((*timeline.TEXTS, *SCOPE_FIELDS, "event_time"), "text"),
+        "metadata": "an object",
+        "importance": "",
+    },
+    converted=_with_times,
+    defaults={"event_type": ""},
+)
+FACT_LINES = LineForm(
+    facts.Fact,
+    '{"namespace": ["user", "ada"], "value": {"content": "…"}}',
+    {
+        "namespace": "a list of labels",
+        "key": "text",
+        "metadata": "an object",
+        "embedding": "a list of numbers",
+        "value": "an object",
+        **dict.fromkeys(("create_time", "update_time", "ttl_s", "index"), ""),
+    },
+    required="value",
+    from_text=lambda text: {"value": {"content": text}},
+    converted=_with_times,
+    defaults={"namespace": (), "key": ""},
+)
+
+
+def read_records(
+    path: str, form: LineForm, fields: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> Iterator[Line | Unreadable]:
+    """The records of a file, or of standard input: one JSON object, or one text in quotes, per line.
+
+    `fields` apply if a line does not set them; `metadata` is added to every line. A record comes with its vector as a
+    pair, if it has one.
+    """
+    for place, found in _read_lines(path):
+        if isinstance(found, Unreadable):
+            yield found
+            continue
+        given = form.from_text(found) if isinstance(found, str) else found
+        if problem := _problem(form, given):
+            yield Unreadable(place, problem)
+            continue
+        own = {name: value for name, value in given.items() if name in form.fields and value not in (None, "")}
+        embedding = own.pop("embedding", None)
+        try:
+            own = form.converted(own)
+        except ValueError as error:
+            yield Unreadable(place, str(error))
+            continue
+        said = {**form.defaults, **fields, **own, "metadata": {**own.get("metadata", {}), **metadata}}
+        record = form.kind(**said)
+        yield Line(place, record if embedding is None else (record, embedding))
+
+
+def _read_lines(path: str) -> Iterator[tuple[str, Any]]:
+    """The JSON of the lines with their places, without blank lines."""
     try:
         with sys.stdin.buffer if path == STDIN else Path(path).open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    yield _read_line(f"{path}:{number}", line, read)
+                    yield f"{path}:{number}", _parsed(f"{path}:{number}", line)
     except OSError as error:
-        yield Unreadable(path, error.strerror or type(error).__name__)
+        yield path, Unreadable(path, error.strerror or type(error).__name__)
 
 
-def _read_line(place: str, line: bytes, read: ReadLine) -> Line | Unreadable:
+def _parsed(place: str, line: bytes) -> Any:
     try:
-        found = without_nulls(json.loads(line))
+        return without_nulls(json.loads(line))
     except ValueError as error:
-        return Unreadable(
-            place, f'not JSON: {error}; a line is a text in quotes, such as "Ada likes tea.", or an object'
-        )
-    return read(place, found)
+        advice = 'a line is a text in quotes, such as "Ada likes tea.", or an object'
+        return Unreadable(place, f"not JSON: {error}; {advice}")
+
+
+def _problem(form: LineForm, found: Any) -> str | None:
+    if not isinstance(found, dict):
+        return f"a line must be quoted text or an object, such as {form.example}"
+    # What a list prints as JSON can be read again: the server sets these fields anew.
+    known = form.fields.keys() | {each.name for each in fields_of(form.kind)} - {"ttl"}
+    if unknown := sorted(found.keys() - known):
+        return f"{json.dumps(unknown[0])} is not a field; the fields are {', '.join(sorted(form.fields))}"
+    for name, wanted in form.fields.items():
+        value = found.get(name)
+        is_missing = value in (None, "") and name != form.required
+        if not is_missing and not isinstance(value, _TYPES[wanted]):
+            return f'"{name}" must be {wanted}'
+    return None
 
 
 @dataclass
@@ -62,7 +186,6 @@ class LineReport:
     progress: BulkProgress
     outcomes: tuple[str, ...]
     """The possible outcomes of a line, except "failed"."""
-    as_json: bool
     counts: Counter[str] = field(default_factory=Counter)
     _places: deque[str] = field(default_factory=deque)
 
@@ -88,7 +211,7 @@ class LineReport:
     def show_summary(self) -> None:
         """Prints the counts, and exits with 1 if a line failed."""
         counts = {name: self.counts[name] for name in (*self.outcomes, "failed")}
-        if self.as_json:
+        if self.session.as_json:
             self._print_json({"summary": counts})
         else:
             echo(", ".join(f"{number:,} {name}" for name, number in counts.items()))
@@ -98,10 +221,19 @@ class LineReport:
     def _fail(self, place: str, error: dict[str, Any], message: str) -> None:
         self.counts["failed"] += 1
         self._print_json({"line": place, "error": error})
-        if not self.as_json:
+        if not self.session.as_json:
             self.session.error_console.print(plain(f"failed: {place}: {message}"), soft_wrap=True)
         self.progress.advance()
 
     def _print_json(self, line: dict[str, Any]) -> None:
-        if self.as_json:
+        if self.session.as_json:
             echo(json.dumps(line, ensure_ascii=False))
+
+
+@contextmanager
+def store_lines(session: Session, path: str, doing: str, outcomes: tuple[str, ...]) -> Iterator[LineReport]:
+    """The report about the lines of a file that are stored within; then the summary."""
+    with BulkProgress(session.error_console, doing, count_lines(path), quiet=session.as_json) as progress:
+        report = LineReport(session, progress, outcomes)
+        yield report
+    report.show_summary()

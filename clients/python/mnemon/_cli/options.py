@@ -1,49 +1,44 @@
 """Options that several commands share, and how their values are typed."""
 
 import functools
+import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import click
 
 from mnemon._namespaces import likely_labels, namespace_labels, namespace_text
 from mnemon._terminal import echo
-from mnemon._values.documents import FilterValue, Scope, SearchMode
+from mnemon._values.documents import AckLevel, FilterValue, Scope, SearchMode
+from mnemon._values.filters import AllOf, Condition, Filter, Operator
+from mnemon._values.memories import TAGS
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-_SCOPE_HELP = {
-    "user": "The end user.",
-    "household": "The group of users that shares the records.",
-    "persona": "The persona that an agent speaks as.",
-    "agent": "The agent that wrote the records.",
-    "project": "The project or workspace.",
-}
+Command = TypeVar("Command", bound=Callable[..., Any])
+Options = Mapping[str, Callable[[Any], Any]]
+"""Options by the names of their arguments."""
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|h|d|w)")
+_AGE_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_OPERATORS = {
+    "=": Operator.EQ,
+    "!=": Operator.NE,
+    ">": Operator.GT,
+    ">=": Operator.GTE,
+    "<": Operator.LT,
+    "<=": Operator.LTE,
+    "~": Operator.CONTAINS,
+}
+_COMPARISON = re.compile(r"([^=!<>~]+)(!=|>=|<=|=|>|<|~)(.*)", re.DOTALL)
+_TIME_FIELDS = ("create_time", "update_time", "reinforce_time", "event_time", "record_time")
+_OTHER_FIELDS = ("importance", "is_global")
+"""Fields of records that are neither times nor texts."""
 
-
-mode_option = click.option(
-    "--mode",
-    type=click.Choice([each.value for each in SearchMode]),
-    default=SearchMode.HYBRID.value,
-    show_default=True,
-    help="Search by meaning, by word, or both.",
-)
-
-
-class Seconds(click.FloatRange):
-    """A duration in seconds; click's ranges accept nan, and inf without an upper bound."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
-        seconds = float(super().convert(value, param, ctx))
-        if not math.isfinite(seconds):
-            self.fail(f"{value} is not a number of seconds, such as 30 or 0.5", param, ctx)
-        return seconds
+# Values
 
 
 def typed(text: str) -> FilterValue:
@@ -71,17 +66,23 @@ def labels(text: str) -> tuple[str, ...]:
     return found
 
 
-def split_comparison(
-    text: str, pattern: re.Pattern[str], example: str, operators: Iterable[str]
-) -> tuple[str, str, str]:
-    """Field, operator and value of a comparison. A value that begins with an operator is an error, unless quoted."""
-    found = pattern.fullmatch(text)
-    if not found or found[3].lstrip()[:1] in ("=", "!", "<", ">", "~"):
-        raise click.BadParameter(
-            f"{text!r} is not a comparison, such as {example}; the operators are {' '.join(operators)}; "
-            'quotes force text: field="=text"'
-        )
-    return found[1].strip(), found[2], found[3].strip()
+def json_object(text: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise click.BadParameter('must be a JSON object, such as {"content": "Ada likes tea."}')
+    return found
+
+
+def text_pair(text: str) -> tuple[str, str]:
+    """`key=value`, both texts, split at the first `=`."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"{text!r} is not key=value, such as user_id=ada")
+    return key, value
 
 
 def key_value(text: str) -> tuple[str, FilterValue]:
@@ -102,25 +103,167 @@ def as_mapping(
     return found
 
 
-def filter_option(noun: str) -> Callable[[_Command], _Command]:
+def some(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A text that is not empty, or None."""
+    if value == "":
+        raise click.BadParameter("must not be empty; leave the option out", context, parameter)
+    return value
+
+
+def moment(text: str) -> datetime | timedelta:
+    """A point in time, or a distance from now: 2027-01-31, 2027-01-31T12:00+01:00, 90m, 12h, 30d or 2w."""
+    if age := _AGE.fullmatch(text):
+        try:
+            return timedelta(**{_AGE_UNITS[age[2]]: float(age[1])})
+        except OverflowError:
+            raise click.BadParameter(f"{text!r} is too long") from None
+    try:
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo else found.astimezone()
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is neither a time, such as 2027-01-31, nor a distance, such as 30d"
+        ) from None
+
+
+def past(text: str) -> datetime:
+    """A point in time; a distance is counted back from now."""
+    found = moment(text)
+    return found if isinstance(found, datetime) else _now_and(-found, text)
+
+
+def future(text: str) -> datetime:
+    """A point in time; a distance is counted on from now."""
+    found = moment(text)
+    return found if isinstance(found, datetime) else _now_and(found, text)
+
+
+def _now_and(distance: timedelta, text: str) -> datetime:
+    try:
+        return datetime.now(UTC) + distance
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} is beyond the calendar") from None
+
+
+def split_comparison(
+    text: str, pattern: re.Pattern[str], example: str, operators: Iterable[str]
+) -> tuple[str, str, str]:
+    """Field, operator and value of a comparison. A value that begins with an operator is an error, unless quoted."""
+    found = pattern.fullmatch(text)
+    if not found or found[3].lstrip()[:1] in ("=", "!", "<", ">", "~"):
+        raise click.BadParameter(
+            f"{text!r} is not a comparison, such as {example}; the operators are {' '.join(operators)}; "
+            'quotes force text: field="=text"'
+        )
+    return found[1].strip(), found[2], found[3].strip()
+
+
+def comparison(text: str) -> Filter:
+    """`FIELD OPERATOR VALUE`, such as metadata.score>=3. Metadata gets the type that it looks like, any other value
+    the type of its field.
+    """
+    example = "metadata.score>=3, agent!=claude or content~tea"
+    field, operator, value = split_comparison(text, _COMPARISON, example, _OPERATORS)
+    return Condition(field, _OPERATORS[operator], (_value(field, value),))
+
+
+def _value(field: str, text: str) -> datetime | FilterValue:
+    if field in _TIME_FIELDS:
+        return past(text)
+    found = typed(text)
+    is_typed = isinstance(found, str) or field.startswith("metadata.") or field in _OTHER_FIELDS
+    return found if is_typed else text
+
+
+def _joined(comparisons: tuple[Filter, ...]) -> Filter:
+    return comparisons[0] if len(comparisons) == 1 else AllOf(comparisons)
+
+
+# Options
+
+
+class Seconds(click.FloatRange):
+    """A duration in seconds; click's ranges accept nan, and inf without an upper bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is not a number of seconds, such as 30 or 0.5", param, ctx)
+        return seconds
+
+
+def choice_of(members: Iterable[str]) -> click.Choice[str]:
+    """The type of an option that takes the values of an enumeration."""
+    return click.Choice([str(each) for each in members])
+
+
+def _set_json(context: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    context.obj.as_json = value
+
+
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print JSON for programs."
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only count.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+min_score_option = click.option(
+    "--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score."
+)
+mode_option = click.option(
+    "--mode",
+    type=choice_of(SearchMode),
+    default=SearchMode.HYBRID.value,
+    show_default=True,
+    help="Search by meaning, by word, or both.",
+)
+take_over_option = click.option(
+    "--take-over", is_flag=True, help="Replace documents of the same ids that are of another scope or folder."
+)
+
+
+def ack_option(noun: str) -> Callable[[Command], Command]:
+    """`--ack`: when a write counts as done."""
+    return click.option(
+        "--ack",
+        type=choice_of(AckLevel),
+        default=AckLevel.DURABLE.value,
+        show_default=True,
+        help=f"When a {noun} counts as stored: on disk, or also in the vector database.",
+    )
+
+
+def file_option(verb: str) -> Callable[[Command], Command]:
+    """`--file`, with JSON lines; the command gets `path`."""
+    return click.option(
+        "--file",
+        "path",
+        type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+        help=f"{verb} the contents of this file of JSON lines; - is standard input.",
+    )
+
+
+def filter_option(noun: str) -> Callable[[Command], Command]:
     """`--filter key=value`, repeatable; the command gets `filters`."""
-    text = (
-        f'Only {noun} with this metadata; repeatable. true, false and numbers keep their type; "quotes" make it text.'
-    )
-    return click.option(
-        "--filter", "filters", type=key_value, metavar="KEY=VALUE", multiple=True, callback=as_mapping, help=text
-    )
+    return _pairs_option("--filter", "filters", f"Only {noun} with this metadata")
 
 
-def meta_option(noun: str) -> Callable[[_Command], _Command]:
+def meta_option(noun: str) -> Callable[[Command], Command]:
     """`--meta key=value`, repeatable; the command gets `metadata`."""
-    text = f'Metadata for every {noun}; repeatable. true, false and numbers keep their type; "quotes" make it text.'
-    return click.option(
-        "--meta", "metadata", type=key_value, metavar="KEY=VALUE", multiple=True, callback=as_mapping, help=text
-    )
+    return _pairs_option("--meta", "metadata", f"Metadata for every {noun}")
 
 
-def limit_option(default: int, *, maximum: int | None = None) -> Callable[[_Command], _Command]:
+def set_option(command: Command) -> Command:
+    """`--set key=value`, repeatable; the command gets `set_metadata`."""
+    return _pairs_option("--set", "set_metadata", "Metadata to set")(command)
+
+
+def _pairs_option(flag: str, name: str, text: str) -> Callable[[Command], Command]:
+    text = f'{text}; repeatable. true, false and numbers keep their type; "quotes" make it text.'
+    return click.option(flag, name, type=key_value, metavar="KEY=VALUE", multiple=True, callback=as_mapping, help=text)
+
+
+def limit_option(default: int, *, maximum: int | None = None) -> Callable[[Command], Command]:
     """`--limit`, which is also `--top-k`, `-k` and `-n`; the command gets `limit`. Without a maximum, 0 means all."""
     text = "Maximum number; 0 for all." if maximum is None else "Maximum number of results."
     return click.option(
@@ -144,25 +287,87 @@ def _one_limit(context: click.Context, parameter: click.Parameter, given: tuple[
     return given[0]
 
 
-def json_option(command: _Command) -> _Command:
-    """`--json`; the command gets `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
+def collected(argument: str, options: Options, collect: Callable[[dict[str, Any]], Any]) -> Callable[[Any], Any]:
+    """These options in their order; the command gets what `collect` makes of them as one argument."""
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return command(*args, **{argument: collect({name: kwargs.pop(name) for name in options})}, **kwargs)
+
+        for option in reversed([*options.values()]):
+            call = option(call)
+        return call
+
+    return decorated
 
 
-def take_over_option(command: _Command) -> _Command:
-    """`--take-over`; the command gets `take_over`."""
-    about = "Replace documents of the same ids that are of another scope or folder."
-    return click.option("--take-over", is_flag=True, help=about)(command)
+def given_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are given."""
+    return {name: value for name, value in values.items() if value is not None and value != ()}
 
 
-def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--user`, `--household`, `--persona`, `--agent` and `--project`; the command gets `scope`."""
+SCOPE_HELP = {
+    "user": "The end user.",
+    "household": "The group of users that shares the records.",
+    "persona": "The persona that an agent speaks as.",
+    "agent": "The agent that wrote the records.",
+    "project": "The project or workspace.",
+}
+_OWNER_HELP = {name: TAGS[name] for name in SCOPE_HELP} | {"user": "The user it belongs to."}
 
-    @functools.wraps(command)
-    def with_scope(*args: Any, **kwargs: Any) -> Any:
-        scope = Scope(**{name: kwargs.pop(name) or "" for name in _SCOPE_HELP})
-        return command(*args, scope=scope, **kwargs)
+scope_options = collected(
+    "scope",
+    {name: click.option(f"--{name}", help=text) for name, text in SCOPE_HELP.items()},
+    lambda given: Scope(**{name: text or "" for name, text in given.items()}),
+)
+"""`--user`, `--household`, `--persona`, `--agent` and `--project`; the command gets `scope`."""
 
-    for name in reversed(_SCOPE_HELP):
-        with_scope = click.option(f"--{name}", help=_SCOPE_HELP[name])(with_scope)
-    return with_scope
+
+def text_options(helps: Mapping[str, str], *, required: str = "") -> Options:
+    """Options for texts, each under its own name; none may be empty."""
+    return {
+        name: click.option(f"--{name}", name, required=name == required, callback=some, help=text)
+        for name, text in helps.items()
+    }
+
+
+def owner_options(*, user_required: bool = False) -> Options:
+    """The scope of a statement or an event: `--user`, `--household`, `--persona`, `--agent` and `--project`."""
+    return text_options(_OWNER_HELP, required="user" if user_required else "")
+
+
+def where_option(noun: str, examples: str) -> Callable[[Any], Any]:
+    """`--where`, repeatable; the command gets `comparisons`."""
+    return click.option(
+        "--where",
+        "comparisons",
+        type=comparison,
+        metavar="COMPARISON",
+        multiple=True,
+        help=f"Only {noun} for which this is true: {examples}, content~tea; repeatable.",
+    )
+
+
+def span_options(what: str) -> Options:
+    """`--since` and `--until`."""
+    return {
+        name: click.option(
+            f"--{name}", type=past, metavar="TIME|AGE", help=f"Only {what} {name} this time: 2027-01-31, 12h, 30d."
+        )
+        for name in ("since", "until")
+    }
+
+
+def which_options(options: Options, **names: str) -> Callable[[Any], Any]:
+    """Filters; the command gets those given as `which`: keyword arguments of the client, some under other names."""
+
+    def collect(given: dict[str, Any]) -> dict[str, Any]:
+        found = given_of(given)
+        if "comparisons" in found:
+            found["where"] = _joined(found.pop("comparisons"))
+        if not found.get("filters", True):
+            del found["filters"]
+        return {names.get(name, name): value for name, value in found.items()}
+
+    return collected("which", options, collect)

@@ -1,13 +1,26 @@
 """Progress of a bulk: a bar with the time left on a terminal, plain lines elsewhere, nothing for programs."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
+from mnemon._cli.session import Session
 from mnemon._terminal import echo
+from mnemon._values.documents import JsonValue
+
+_Step = TypeVar("_Step", bound=JsonValue)
 
 _PLAIN_LINE_EVERY = 1000
 _READ_BYTES = 1 << 20
@@ -54,3 +67,28 @@ class BulkProgress:
         if self._bar.disable and not self._quiet and self._seen % _PLAIN_LINE_EVERY == 0:
             of = f" of {self._total:,}" if self._total else ""
             echo(f"{self._seen:,}{of} done", err=True)
+
+
+def show_progress(
+    session: Session,
+    doing: str,
+    steps: Iterable[_Step],
+    share: Callable[[_Step], tuple[int, int]],
+    column: ProgressColumn,
+    *,
+    said: Callable[[int], str],
+) -> _Step | None:
+    """Shows the steps of a long call: how much of all is done, which `share` tells. Returns the last step."""
+    last, tenths, console = None, -1, session.error_console
+    columns = (TextColumn(doing), BarColumn(), column, TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=session.as_json or not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        for step in steps:
+            last, (done, total) = step, share(step)
+            bar.update(task, completed=done, total=total)
+            if session.as_json:
+                echo(step.to_json())
+            elif bar.disable and (tenth := 10 * done // max(total, 1)) > tenths:
+                tenths = tenth
+                echo(f"{said(done)} of {said(total)}", err=True)
+    return last

@@ -32,6 +32,8 @@ class Session:
         """Opens the client with `arguments` once the server is ready, within `wait_s`."""
         self._context, self._arguments = context, arguments
         self.is_waiting = wait_s > 0
+        self.as_json = False
+        """Whether the command prints JSON for programs."""
         self._wait_s, self._ready_by = wait_s, time.monotonic() + wait_s
         self.console = _Console(highlight=False, width=_width())
         self.error_console = _Console(stderr=True, highlight=False)

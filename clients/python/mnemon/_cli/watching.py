@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import click
 
 from mnemon._cli.options import json_option, scope_options
-from mnemon._cli.render import one_line
+from mnemon._cli.output import one_line
 from mnemon._cli.session import Session
 from mnemon._messages.changes import TYPES_TO_PB, Since
 from mnemon._sync.watch import Watch
 from mnemon._terminal import echo, printable
-from mnemon._values import documents as values
 from mnemon._values.bridge import PruneAction
 from mnemon._values.decisions import Decision
 from mnemon._values.feed import (
@@ -63,46 +63,28 @@ def _which_options(since: str) -> Callable[[Callable[..., None]], Callable[..., 
 
 @click.command()
 @_which_options(NOW)
-def watch(
-    session: Session,
-    since: str,
-    scope: values.Scope,
-    *,
-    types: tuple[str, ...],
-    ids: tuple[str, ...],
-    full: bool,
-    as_json: bool,
-) -> None:
+def watch(session: Session, /, since: str, **which: Any) -> None:
     """Show changes as they are committed, until Ctrl-C; then print where to continue."""
-    _check_room(full=full, as_json=as_json)
-    with session.client.watch(_place(since), types=types, scope=scope, ids=ids, full=full) as changes:
+    _check_room(session, **which)
+    with session.client.watch(_place(since), **which) as changes:
         try:
             for change in changes:
-                echo(change.to_json() if as_json else _line(change))
+                echo(change.to_json() if session.as_json else _line(change))
         except KeyboardInterrupt:
             _say_where(changes)
 
 
 @click.command("changes")
 @_which_options(EARLIEST)
-def show_changes(
-    session: Session,
-    since: str,
-    scope: values.Scope,
-    *,
-    types: tuple[str, ...],
-    ids: tuple[str, ...],
-    full: bool,
-    as_json: bool,
-) -> None:
+def show_changes(session: Session, /, since: str, **which: Any) -> None:
     """Show the changes that the server still keeps, and exit."""
-    _check_room(full=full, as_json=as_json)
-    for change in session.client.changes.list(_place(since), types=types, scope=scope, ids=ids, full=full):
-        echo(change.to_json() if as_json else _line(change))
+    _check_room(session, **which)
+    for change in session.client.changes.list(_place(since), **which):
+        echo(change.to_json() if session.as_json else _line(change))
 
 
-def _check_room(*, full: bool, as_json: bool) -> None:
-    if full and not as_json:
+def _check_room(session: Session, *, full: bool, **which: object) -> None:
+    if full and not session.as_json:
         raise click.UsageError("--full needs --json: a line has no room for a record")
 
 

@@ -13,8 +13,8 @@ from mnemon._cli.archive.options import map_option
 from mnemon._cli.imports.facts import ENDED, FieldMapping
 from mnemon._cli.imports.forms import ARCHIVE, FORMS, NO_RECORDS, Form, form_of, mapped_by
 from mnemon._cli.options import json_option, scope_options, take_over_option
+from mnemon._cli.output import plain
 from mnemon._cli.progress import BulkProgress, count_lines
-from mnemon._cli.render import plain
 from mnemon._cli.session import Session
 from mnemon._errors import IncompleteArchiveError
 from mnemon._namespaces import namespace_labels
@@ -51,7 +51,6 @@ def import_files(
     *,
     system: str | None,
     mapping: FieldMapping | None,
-    as_json: bool,
     **given: Any,
 ) -> None:
     """Read files: archives, as `mnemon export` writes them, or the exports of other programs; - is standard input.
@@ -63,7 +62,7 @@ def import_files(
     if system and mapping:
         raise click.UsageError("give --from or --map, not both")
     files = files_of(paths)
-    report = ImportReport(session, as_json=as_json, names_files=len(files) > 1)
+    report = ImportReport(session, names_files=len(files) > 1)
     for each in files:
         with opened(each.path) as file:
             try:
@@ -74,7 +73,7 @@ def import_files(
             _check_options(form, given)
             report.begin(each.path, form)
             total = count_lines(each.path) if form is None else 0
-            with BulkProgress(session.error_console, "importing", total, quiet=as_json) as progress:
+            with BulkProgress(session.error_console, "importing", total, quiet=session.as_json) as progress:
                 report.show_all(_results(session, each, file, form, report, given), progress)
     report.show_summary()
 
@@ -141,9 +140,9 @@ def _check_options(form: Form | None, given: Mapping[str, Any]) -> None:
 class ImportReport:
     """Counts and shows the result of each record: sentences for people, JSON lines for programs."""
 
-    def __init__(self, session: Session, *, as_json: bool, names_files: bool) -> None:
+    def __init__(self, session: Session, *, names_files: bool) -> None:
         """`names_files`: name the file of each result, for imports of several files."""
-        self._session, self._as_json, self._names_files = session, as_json, names_files
+        self._session, self._names_files = session, names_files
         self._counts: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
         """The number of skipped parts, by reason."""
@@ -179,7 +178,7 @@ class ImportReport:
 
     def _show(self, result: ImportResult) -> None:
         self._counts["failed" if result.error else str(result.outcome)] += 1
-        if self._as_json:
+        if self._session.as_json:
             of_file = {"path": self._path} if self._path else {}
             echo(json.dumps({**of_file, **result.to_dict()}, ensure_ascii=False))
         elif result.error:
@@ -197,7 +196,7 @@ class ImportReport:
         """Prints the counts, and exits with 1 if a record failed or a file was cut off."""
         known = [each.value for each in ImportOutcome if each is not ImportOutcome.UNKNOWN]
         counts = {name: self._counts[name] for name in (*known, "failed")}
-        if self._as_json:
+        if self._session.as_json:
             told = {"left_out": self.left_out} if self._is_foreign else {}
             echo(json.dumps({"summary": {**counts, **told, "complete": not self._cut_off}}))
         else:

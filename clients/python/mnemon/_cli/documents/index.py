@@ -22,9 +22,9 @@ from mnemon._cli.documents.sources import (
     folder_name,
     read_inputs,
 )
-from mnemon._cli.options import json_option, meta_option, scope_options, take_over_option
+from mnemon._cli.options import ack_option, json_option, meta_option, scope_options, take_over_option
+from mnemon._cli.output import plain
 from mnemon._cli.progress import BulkProgress
-from mnemon._cli.render import plain
 from mnemon._cli.session import Session
 from mnemon._terminal import echo
 from mnemon._values import documents as values
@@ -41,13 +41,7 @@ from mnemon._values import documents as values
 @take_over_option
 @meta_option("document")
 @scope_options
-@click.option(
-    "--ack",
-    type=click.Choice([each.value for each in values.AckLevel]),
-    default=values.AckLevel.DURABLE.value,
-    show_default=True,
-    help="When a document counts as stored: on disk, or also in the vector database.",
-)
+@ack_option("document")
 @click.option("--allow-skipped", is_flag=True, help="Exit with code 0 even if files that are not text were skipped.")
 @click.option("--verbose", "-v", is_flag=True, help="Name every file that is skipped.")
 @json_option
@@ -60,7 +54,6 @@ def index(
     *,
     allow_skipped: bool,
     verbose: bool,
-    as_json: bool,
     globs: tuple[str, ...],
     hidden: bool,
     no_ignore: bool,
@@ -82,7 +75,7 @@ def index(
     )
     inputs = find_inputs(paths, options)
     store = session.client.documents
-    with _Report(session, count_documents(inputs, options), as_json=as_json, verbose=verbose) as report:
+    with _Report(session, count_documents(inputs, options), verbose=verbose) as report:
         documents = report.documents_of(read_inputs(inputs, options))
         if not take_over:
             documents = without_those_of_others(session.client, documents, lambda each: each, scope, report.refuse)
@@ -100,14 +93,13 @@ class _Report:
 
     session: Session
     total: int
-    as_json: bool
     verbose: bool
     counts: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     indexed: Indexed = field(default_factory=Indexed)
 
     def __post_init__(self) -> None:
-        self._progress = BulkProgress(self.session.error_console, "indexing", self.total, quiet=self.as_json)
+        self._progress = BulkProgress(self.session.error_console, "indexing", self.total, quiet=self.session.as_json)
 
     def __enter__(self) -> Self:
         self._progress.__enter__()
@@ -154,7 +146,7 @@ class _Report:
             outcome = "pruned" if is_removed else "gone"
             self.counts[outcome] += 1
             self._print_json({"doc_id": document.doc_id, "outcome": outcome})
-            if not self.as_json:
+            if not self.session.as_json:
                 self.session.error_console.print(plain(f"{outcome}: {document.doc_id}"), soft_wrap=True)
         if doubt and self.counts["gone"]:
             self.counts["kept"] += 1
@@ -170,26 +162,26 @@ class _Report:
     def _fail(self, name: str, error: dict[str, Any], message: str) -> None:
         self.counts["failed"] += 1
         self._print_json({"doc_id": name, "error": error})
-        if not self.as_json:
+        if not self.session.as_json:
             self.session.error_console.print(plain(f"failed: {name}: {message}"), soft_wrap=True)
         self._progress.advance()
 
     def _skip(self, skipped: Skipped) -> None:
         self.skipped[skipped.reason] += 1
         self._print_json({"path": skipped.path, "skipped": skipped.reason})
-        if self.verbose and not self.as_json:
+        if self.verbose and not self.session.as_json:
             self.session.error_console.print(plain(f"skipped: {skipped.path}: {skipped.reason}"), soft_wrap=True)
         self._progress.advance()
 
     def _print_json(self, line: dict[str, Any]) -> None:
-        if self.as_json:
+        if self.session.as_json:
             echo(json.dumps(line, ensure_ascii=False))
 
     def _show_summary(self) -> None:
         counts = {name: self.counts[name] for name in ("created", "replaced", "unchanged", "failed")}
         gone = {name: self.counts[name] for name in ("gone", "pruned")}
         self._print_json({"summary": {**counts, **gone, "skipped": dict(self.skipped)}})
-        if self.as_json:
+        if self.session.as_json:
             return
         line = ", ".join(f"{number:,} {name}" for name, number in counts.items())
         if self.skipped:

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from mnemon._cli.imports.metadata import exact
-from mnemon._cli.rules.yaml import Loader, parsed
+from mnemon._cli.yaml_text import Loader, parsed
 
 _TAG = "tag:yaml.org,2002:"
 _KEPT = (f"{_TAG}null", f"{_TAG}timestamp")

@@ -1,0 +1,303 @@
+"""The commands for documents, except for the one that stores them."""
+
+import functools
+import json
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+import click
+from rich.console import RenderableType
+from rich.progress import MofNCompleteColumn
+from rich.text import Text
+
+from mnemon._cli import options as opt
+from mnemon._cli import output as out
+from mnemon._cli.memories import status_table
+from mnemon._cli.progress import show_progress
+from mnemon._cli.session import Session
+from mnemon._errors import UnimplementedError
+from mnemon._terminal import echo
+from mnemon._values import documents as values
+from mnemon._values.memories import MemoryStatus
+
+_PAUSE_S = 0.1
+_FIRST_WORDS_CHARACTERS_MAX = 160
+_SERVING = (values.HealthStatus.HEALTHY, values.HealthStatus.STARTING, values.HealthStatus.DEGRADED)
+
+
+def _which_documents(command: Any) -> Any:
+    """`--filter`, `--where` and the scope; the command gets `which`: those given, as arguments of the client."""
+    scopes = {name: click.option(f"--{name}", help=text) for name, text in opt.SCOPE_HELP.items()}
+    options = {
+        "filters": opt.filter_option("documents"),
+        "comparisons": opt.where_option("documents", "metadata.year>=2020, agent!=claude"),
+    }
+
+    def with_scope(*args: Any, which: dict[str, Any], **kwargs: Any) -> Any:
+        scope = values.Scope(**{name: which.pop(name, "") for name in opt.SCOPE_HELP})
+        more = {} if scope == values.Scope() else {"scope": scope}
+        return command(*args, which={**which, **more}, **kwargs)
+
+    return opt.which_options({**options, **scopes})(functools.wraps(command)(with_scope))
+
+
+_lenient_option = click.option(
+    "--lenient",
+    is_flag=True,
+    help="Ignore a --filter whose key no document has, find nothing by another type of value, and say so; do not fail.",
+)
+
+
+# Commands
+
+
+@click.command()
+@click.argument("query")
+@opt.limit_option(5, maximum=100)
+@_which_documents
+@_lenient_option
+@opt.mode_option
+@opt.min_score_option
+@opt.json_option
+@click.pass_obj
+def search(session: Session, /, query: str, which: dict[str, Any], *, lenient: bool, **how: Any) -> None:
+    """Find the documents nearest to QUERY, best first."""
+    with _noting_warnings():
+        answer = session.client.documents.search(query, strict=not lenient, **how, **which)
+    out.show_answer(session, answer, search_table)
+
+
+@click.command()
+@click.argument("doc_id")
+@opt.json_option
+@click.pass_obj
+def get(session: Session, doc_id: str) -> None:
+    """Show the document DOC_ID."""
+    out.show(session, session.client.documents.get(doc_id), document_sheet, soft_wrap=True)
+
+
+@click.command("list")
+@_which_documents
+@_lenient_option
+@opt.limit_option(out.LIST_LIMIT)
+@opt.json_option
+@click.pass_obj
+def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenient: bool) -> None:
+    """List documents in the order in which they were first indexed."""
+    with _noting_warnings():
+        found = session.client.documents.list(page_size=out.page_size_of(limit), strict=not lenient, **which)
+        out.show_list(session, found, document_table, limit=limit)
+
+
+@click.command()
+@_which_documents
+@_lenient_option
+@opt.json_option
+@click.pass_obj
+def count(session: Session, which: dict[str, Any], *, lenient: bool) -> None:
+    """Count documents."""
+    with _noting_warnings():
+        number = session.client.documents.count(strict=not lenient, **which)
+    echo(json.dumps({"count": number}) if session.as_json else f"{number}")
+
+
+@click.command()
+@click.argument("doc_id")
+@click.option("--content", help="The new text.")
+@click.option(
+    "--file", type=click.File(encoding="utf-8"), help="Take the new text from this file; - is standard input."
+)
+@opt.set_option
+@click.option("--unset", "remove_metadata", metavar="KEY", multiple=True, help="Metadata to remove; repeatable.")
+@opt.scope_options
+@opt.json_option
+@click.pass_obj
+def update(
+    session: Session,
+    doc_id: str,
+    scope: values.Scope,
+    content: str | None,
+    file: TextIO | None,
+    *,
+    set_metadata: dict[str, values.MetadataValue],
+    remove_metadata: tuple[str, ...],
+) -> None:
+    """Change the given fields of the document DOC_ID, and keep the others."""
+    parts = {name: part for name, part in scope.to_dict().items() if part}
+    if content is not None and file is not None:
+        raise click.UsageError("give the text with --content or with --file, not both")
+    if content is None and file is None and not (set_metadata or remove_metadata or parts):
+        raise click.UsageError("say what to change: --content, --file, --set, --unset or a scope such as --project")
+    receipt = session.client.documents.update(
+        doc_id,
+        content=file.read() if file else content,
+        set_metadata=set_metadata,
+        remove_metadata=remove_metadata,
+        scope=parts or None,
+    )
+    said = f"{receipt.outcome} {doc_id}, revision {receipt.revision}"
+    out.show(session, receipt, lambda receipt: said)
+
+
+@click.command()
+@click.argument("doc_ids", nargs=-1, metavar="[DOC_ID]...")
+@_which_documents
+@click.option("--dry-run", is_flag=True, help="Only count what the filter matches.")
+@opt.yes_option
+@opt.json_option
+@click.pass_obj
+def delete(
+    session: Session,
+    doc_ids: tuple[str, ...],
+    which: dict[str, Any],
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Remove documents: those named, or all that --filter, --where and the scope match."""
+    if bool(doc_ids) == bool(which):
+        raise click.UsageError(
+            "name documents, or say which with --filter, --where or a scope such as --project; not both"
+        )
+    if doc_ids and dry_run:
+        raise click.UsageError("--dry-run goes with a filter or a scope; documents that are named need none")
+    if doc_ids:
+        _confirm(len(doc_ids), yes=yes)
+        out.do_each(session, session.client.documents.delete, doc_ids, "deleted")
+        return
+    found = session.client.documents.delete_many(**which, dry_run=True).deleted_count
+    if not dry_run and found:
+        _confirm(found, yes=yes)
+        found = session.client.documents.delete_many(**which).deleted_count
+    if session.as_json:
+        echo(json.dumps({"deleted_count": found, "dry_run": dry_run}))
+    else:
+        echo(f"{found:,} would be deleted" if dry_run else f"{found:,} deleted")
+
+
+def _confirm(number: int, *, yes: bool) -> None:
+    if not yes:
+        click.confirm(f"Delete {out.counted(number, 'document')}?", abort=True, err=True)
+
+
+@click.command("rebuild-index")
+@opt.json_option
+@click.pass_obj
+def rebuild_index(session: Session) -> None:
+    """Rebuild the vector database from the records."""
+    last = show_progress(
+        session,
+        "rebuilding",
+        session.client.documents.rebuild_index(),
+        lambda progress: (progress.done, progress.total),
+        MofNCompleteColumn(),
+        said=lambda number: f"{number:,}",
+    )
+    if not session.as_json:
+        echo(f"rebuilt the index of {last.done if last else 0:,} documents")
+
+
+@click.command()
+@opt.json_option
+@click.pass_obj
+def health(session: Session) -> None:
+    """Show the health of the server; exit code 1 if documents or memories are unhealthy.
+
+    With --wait, which comes before the command, also if they are still starting after that time.
+    """
+    store, memories = session.client.documents.status(), _memory_status(session)
+    while (is_starting := _is_starting(store, memories)) and session.wait_left_s:
+        time.sleep(_PAUSE_S)
+        store, memories = session.client.documents.status(), _memory_status(session)
+    if session.as_json:
+        echo(json.dumps({**store.to_dict(), "memories": memories and memories.to_dict()}, ensure_ascii=False))
+    else:
+        session.console.print(health_table(store))
+        if memories:
+            session.console.print(Text(), status_table(memories))
+    if store.status not in _SERVING or (memories and memories.status not in _SERVING):
+        raise SystemExit(1)
+    if is_starting and session.is_waiting:
+        out.note("it is still starting; --wait says for how many seconds to wait")
+        raise SystemExit(1)
+
+
+@contextmanager
+def _noting_warnings() -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for each in caught:
+        out.note(str(each.message))
+
+
+def _is_starting(store: values.StoreHealth, memories: MemoryStatus | None) -> bool:
+    return values.HealthStatus.STARTING in (store.status, memories and memories.status)
+
+
+def _memory_status(session: Session) -> MemoryStatus | None:
+    try:
+        return session.client.memories.status()
+    except UnimplementedError:
+        # An older server without memories is healthy without them.
+        return None
+
+
+# Tables
+
+
+def search_table(answer: values.SearchAnswer) -> RenderableType:
+    """The results of a search, each with the passage that matched."""
+    columns = {"score": out.NUMBER, "document": {"overflow": "fold", "max_width": 40}, "passage": {"ratio": 1}}
+    return out.record_table(
+        columns, ([out.score(hit.score), hit.doc_id, out.one_line(hit.passage_text)] for hit in answer)
+    )
+
+
+def document_table(documents: Iterable[values.Document]) -> RenderableType:
+    """Documents, each with its first words."""
+    columns = {"document": out.FOLDED, "revision": out.NUMBER, "updated": out.SHORT, "content": {"ratio": 1}}
+    rows = (
+        [
+            each.doc_id,
+            str(each.revision),
+            out.short_time(each.update_time),
+            out.one_line(each.content, _FIRST_WORDS_CHARACTERS_MAX),
+        ]
+        for each in documents
+    )
+    return out.record_table(columns, rows, "no documents")
+
+
+def document_sheet(document: values.Document) -> RenderableType:
+    """One document: its fields, then its text."""
+    fields = {
+        "document": document.doc_id,
+        "revision": document.revision,
+        "created": out.short_time(document.create_time),
+        "updated": out.short_time(document.update_time),
+        "passages": document.passage_count,
+        **document.scope.to_dict(),
+    }
+    return out.record_sheet(fields, document.metadata, document.content)
+
+
+def health_table(health: values.StoreHealth) -> RenderableType:
+    """The health of the store."""
+    model = health.embedding_model
+    return out.field_table(
+        {
+            "status": health.status,
+            "message": health.message,
+            "backend": " ".join(part for part in (health.backend, health.host, health.collection) if part),
+            "model": f"{model.name} {model.precision}, {model.dimension} dimensions",
+            "documents": health.document_count,
+            "passages": health.passage_count,
+            "pending": health.pending,
+            "being removed": out.removals(health.removal_pending_count, health.removal_out_of_reach_count),
+            "latency": "no answer" if health.latency_s is None else f"{health.latency_s * 1000:.1f} ms",
+        }
+    )

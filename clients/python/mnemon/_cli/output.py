@@ -1,0 +1,235 @@
+"""Shows answers: tables for people, as wide as the terminal and without control characters, and JSON for programs."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar
+
+import click
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mnemon._cli.session import Session
+from mnemon._errors import InvalidOperationError, NotFoundError
+from mnemon._terminal import echo, printable
+from mnemon._values.documents import JsonValue, RelevanceOfBest
+
+LIST_LIMIT = 100
+_PAGE_SIZE_MAX = 1000
+_CONTENT_CHARACTERS_MAX = 400
+
+_Item = TypeVar("_Item")
+_Receipt = TypeVar("_Receipt", bound=JsonValue)
+
+SHORT: Mapping[str, Any] = {"no_wrap": True}
+NUMBER: Mapping[str, Any] = {"justify": "right", "no_wrap": True}
+FOLDED: Mapping[str, Any] = {"overflow": "fold"}
+REST: Mapping[str, Any] = {"ratio": 1, "overflow": "fold"}
+"""The column that takes the rest of the width."""
+
+# Texts and tables
+
+
+def plain(text: str, style: str = "") -> Text:
+    """The text with control characters made visible, except for line breaks and tabs."""
+    return Text(printable(text), style=style)
+
+
+def one_line(text: str, characters_max: int = _CONTENT_CHARACTERS_MAX) -> Text:
+    """The text with white space folded, cut with an ellipsis."""
+    folded = " ".join(text.split())
+    return plain(folded if len(folded) <= characters_max else folded[: characters_max - 1].rstrip() + "…")
+
+
+def short_time(time: datetime | None) -> str:
+    """A time to the minute, in the zone of this machine; empty if it is None."""
+    return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else ""
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number of something, to read."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def mebibytes(number: int) -> str:
+    """A number of bytes, to read."""
+    return f"{number / (1 << 20):,.1f} MiB"
+
+
+def shown(value: object) -> str:
+    """The value of a field, to read; empty if there is no value."""
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return short_time(value)
+        case float():
+            return f"{value:g}"
+        case tuple():
+            return ", ".join(map(str, value))
+    return str(value)
+
+
+def score(value: float | None) -> str:
+    """A score, to read; empty if there is none."""
+    return "" if value is None else f"{value:.3f}"
+
+
+def record_table(
+    columns: Mapping[str, Mapping[str, Any]], rows: Iterable[Sequence[Any]], nothing: str = "nothing found"
+) -> RenderableType:
+    """Rows under names of columns; without rows, a sentence. Texts in a row are made printable."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, look in columns.items():
+        table.add_column(name, **look)
+    for row in rows:
+        table.add_row(*(plain(each) if isinstance(each, str) else each for each in row))
+    return table if table.row_count else Text(nothing)
+
+
+def record_lines(content: str, record_id: str, tags: Mapping[str, object], *marks: str) -> Group:
+    """The first words of a record, and its id with the tags that are set."""
+    said = [f"{name}={value}" for name, value in tags.items() if value]
+    return Group(one_line(content), plain("  ".join([record_id, *said, *filter(None, marks)]), "dim"))
+
+
+def record_sheet(fields: Mapping[str, object], metadata: Mapping[str, object], content: str) -> Group:
+    """One record: its fields, then its text."""
+    return Group(field_table(fields), field_table(metadata), Text(), plain(content))
+
+
+def field_table(fields: Mapping[str, object]) -> RenderableType:
+    """Names and values, one per line; empty values are left out."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in fields.items():
+        if value != "":
+            table.add_row(plain(name), plain(str(value)))
+    return table
+
+
+def removals(pending: int, out_of_reach: int) -> str:
+    """Removed data that is still in files, as a line; empty if there is no such data."""
+    said = [f"{pending:,}"] if pending else []
+    return ", ".join([*said, *([f"{out_of_reach:,} in files of ChromaDB's server"] if out_of_reach else [])])
+
+
+# Answers
+
+
+def show(
+    session: Session,
+    answer: _Receipt,
+    render: Callable[[_Receipt], RenderableType | str],
+    *,
+    soft_wrap: bool = False,
+) -> None:
+    """An answer as JSON, or as it is rendered: a table, or a sentence."""
+    if session.as_json:
+        echo(answer.to_json())
+    elif isinstance(found := render(answer), str):
+        echo(found)
+    else:
+        session.console.print(found, soft_wrap=soft_wrap)
+
+
+def show_list(
+    session: Session,
+    found: Iterator[_Item],
+    render: Callable[[Iterable[_Item]], RenderableType],
+    *,
+    limit: int,
+    soft_wrap: bool = False,
+) -> None:
+    """The items as JSON lines, or as a table; says so if there are more than the limit."""
+    first = islice(found, limit or None)
+    if session.as_json:
+        for each in first:
+            echo(each.to_json() if isinstance(each, JsonValue) else json.dumps(each, ensure_ascii=False))
+    else:
+        session.console.print(render(first), soft_wrap=soft_wrap)
+    if limit and next(found, None) is not None:
+        note(f"there are more; the first {limit:,} are shown, and --limit 0 shows all")
+
+
+def show_answer(session: Session, answer: Any, render: Callable[[Any], RenderableType]) -> None:
+    """The answer of a search, with notes about what it lacks."""
+    note_cut(truncated=answer.truncated)
+    if session.as_json:
+        echo(answer.to_json())
+        return
+    note_relevance(answer)
+    if degraded := getattr(answer.diagnostics, "degraded", ""):
+        note(f"the vector database was not asked: {degraded}; the answer is complete")
+    session.console.print(render(answer))
+
+
+def page_size_of(limit: int) -> int:
+    """The page size for a list of this many, 0 for all: one more shows whether there are more."""
+    return min(limit + 1, _PAGE_SIZE_MAX) if limit else _PAGE_SIZE_MAX
+
+
+def note_cut(*, truncated: bool) -> None:
+    """Prints that an answer ended because of its size."""
+    if truncated:
+        note("more was found than one answer holds, which is 3 MiB; ask for less of it, or more precisely")
+
+
+def note_relevance(answer: RelevanceOfBest) -> None:
+    """Prints that a search found nothing that is likely to have to do with its query."""
+    if answer.nothing_relevant and answer.best_relevance:
+        note(f"nothing relevant (best {answer.best_relevance:.2f})")
+
+
+def note(line: str) -> None:
+    """Prints a note about an answer to standard error."""
+    echo(f"note: {line}", err=True)
+
+
+# Removals
+
+
+def do_each(session: Session, call: Callable[[str], JsonValue], ids: Sequence[str], done: str) -> None:
+    """Does the same to each record; exits with 1 if one does not exist, or does not allow it."""
+    has_failed = False
+    for each in ids:
+        try:
+            answer = call(each)
+        except (NotFoundError, InvalidOperationError) as error:
+            has_failed = True
+            echo(f"Error: {error.message}", err=True)
+        else:
+            echo(answer.to_json() if session.as_json else f"{done} {each}")
+    if has_failed:
+        raise SystemExit(1)
+
+
+def remove_matching(
+    session: Session,
+    call: Callable[..., _Receipt],
+    told: Callable[[_Receipt], str],
+    *,
+    done: str = "removed",
+    number_only: bool = False,
+    dry_run: bool,
+    yes: bool,
+    **which: Any,
+) -> None:
+    """Counts what matches, asks, and removes it; `told` names what a receipt is about.
+
+    The first field of a receipt is the number of records; `number_only`: the only one in the JSON.
+    """
+    receipt = call(**which, dry_run=True)
+    if not dry_run and next(iter(receipt.to_dict().values())):
+        if not yes:
+            click.confirm(f"Remove {told(receipt)} for good?", abort=True, err=True)
+        receipt = call(**which)
+    if session.as_json:
+        said = list(receipt.to_dict().items())
+        echo(json.dumps({**dict(said[:1] if number_only else said), "dry_run": dry_run}))
+    else:
+        echo(f"{told(receipt)} {f'would be {done}' if dry_run else done}")
