@@ -1,17 +1,15 @@
 """Connections over HTTP: slow, hostile and many ones, which websites may call, TLS and Unix sockets."""
 
 import asyncio
-import socket
 import ssl
 import stat
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.transport.interceptors.turns import PER_TURN
 
 from tests.e2e.test_certificates import tls_server
 from tests.support.certificates import Authority
@@ -118,32 +116,6 @@ async def test_a_refused_body_without_end_is_not_taken_for_ever() -> None:
                 writer.write(part)
                 await writer.drain()
         assert writer.transport.is_closing()
-
-
-async def test_calls_of_many_connections_begin_a_few_at_a_time(tmp_path: Path) -> None:
-    async with whole_server(tmp_path, **HTTP) as server, AsyncExitStack() as stack:
-        connections = [await stack.enter_async_context(raw(server)) for _ in range(40)]
-        for _, writer in connections:
-            writer.write(b"GET /mnemon.v1.ChangeService/WatchChanges?encoding=json HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        begun, most = 0, 0
-        while begun < len(connections):
-            await asyncio.sleep(0)
-            before, begun = begun, server.server.open_streams
-            most = max(most, begun - before)
-        assert most <= 2 * PER_TURN
-
-
-async def test_new_connections_are_taken_one_in_a_turn_of_the_event_loop() -> None:
-    async with bare_server(**HTTP) as server, AsyncExitStack() as stack:
-        address = server.server.http_address
-        for _ in range(40):
-            stack.enter_context(socket.create_connection((address.host, address.port)))
-        taken, most = 0, 0
-        while taken < 40:
-            await asyncio.sleep(0)
-            before, taken = taken, server.server.http_connections
-            most = max(most, taken - before)
-        assert most == 1
 
 
 async def test_more_connections_than_allowed_are_closed_and_those_before_them_stay() -> None:

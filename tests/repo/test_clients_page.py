@@ -13,7 +13,7 @@ from mnemon_server.services.shared.pages import PAGE_BYTES_MAX
 from mnemon_server.transport import options
 from mnemon_server.transport.http.connection import KEEP_ALIVE_S
 from mnemon_server.transport.http.intake import JSON_BYTES_MAX
-from mnemon_server.transport.http.json_text import VALUES_MAX
+from mnemon_server.transport.http.json_request import VALUES_MAX
 
 from tests.support.repository import ROOT
 

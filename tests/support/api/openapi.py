@@ -14,7 +14,7 @@ from mnemon import __version__
 from mnemon.v1 import access_pb2
 from mnemon_server.transport.http.forms import HTTP_STATUSES, connect_code
 from mnemon_server.transport.http.intake import CURSOR, JSON_BYTES_MAX
-from mnemon_server.transport.http.json_text import VALUES_MAX
+from mnemon_server.transport.http.json_request import VALUES_MAX
 
 from tests.support.api.errors import error_schemas
 from tests.support.api.schemas import Schema, Schemas, reference

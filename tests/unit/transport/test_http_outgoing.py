@@ -3,11 +3,9 @@
 import asyncio
 
 import pytest
-from mnemon_server.services.shared.budget import SharedBudget
 from mnemon_server.transport.http.application import Application, Page
 from mnemon_server.transport.http.connection import Connection
 from mnemon_server.transport.http.cross_origin import CrossOrigin
-from mnemon_server.transport.interceptors.low_priority import LowPriority
 from uvicorn import Config
 from uvicorn.server import ServerState
 
@@ -55,8 +53,8 @@ async def test_an_answer_leaves_at_once(request_line: str, status: bytes, end: b
     application = Application(None, {"/page": shown}, CrossOrigin(()), local_hosts_only=False)
     config = Config(application, http=Connection, ws="none", lifespan="off", log_config=None)
     config.load()
-    wire, line = Wire(), LowPriority(SharedBudget(8, "calls"))
-    connection = Connection(config, ServerState(), connections_max=8, reading=line)
+    wire = Wire()
+    connection = Connection(config, ServerState(), connections_max=8)
     connection.connection_made(wire)
     connection.data_received(f"{request_line}\r\nhost: localhost\r\n\r\n".encode())
     await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})

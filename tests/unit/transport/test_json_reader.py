@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from mnemon.v1 import backup_pb2, memory_pb2
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.transport.convert.shared.counts import entries_read_max
-from mnemon_server.transport.http import json_text
-from mnemon_server.transport.http.json_text import SMALL_BYTES, SPACES_MAX
 
 from tests.support.rpcs import rpcs
 from tests.unit.transport.test_json_form import message_of
@@ -23,7 +21,6 @@ from tests.unit.transport.test_json_form import message_of
 KINDS = sorted({rpc.method.input_type.full_name: rpc.method.input_type for rpc in rpcs()}.items())
 Values = st.SearchStrategy[Any]
 DEPTH_MAX = 4
-assert 2 * (SPACES_MAX - 10) > SMALL_BYTES
 
 TEXTS = ["", "Ada", 'é "\n\0', "🙂", "\u2028", "a,b", "x" * 300, "true", "1"]
 WHOLE = [0, 1, -1, 2**31 - 1, "5", "-5", "5.0", "1e2", 3.0]
@@ -134,17 +131,11 @@ def read_by_protobuf(kind: Any, text: str) -> Any:
 
 
 def read(kind: Any, text: str) -> Any:
-    """The message; None if it is refused. Small and large texts have readers of their own, which must agree."""
-    found = []
-    for spaces in ("", " " * (SPACES_MAX - 10)):
-        try:
-            message = message_of(kind, f"{spaces}{text}{spaces}".encode())
-        except MnemonError:
-            found.append(None)
-        else:
-            found.append(message.SerializeToString(deterministic=True))
-    assert found[0] == found[1], text
-    return found[0]
+    """The message; None if it is refused."""
+    try:
+        return message_of(kind, text.encode()).SerializeToString(deterministic=True)
+    except MnemonError:
+        return None
 
 
 REQUESTS = st.sampled_from([kind for _, kind in KINDS]).flatmap(lambda kind: st.tuples(st.just(kind), objects(kind)))
@@ -197,18 +188,3 @@ def test_what_protobuf_takes_by_accident_is_refused(kind: Any, value: Any) -> No
     text = json.dumps(value)
     assert read(kind, text) is None
     assert read_by_protobuf(kind, text) is not None
-
-
-def test_each_copy_of_a_large_text_has_a_step_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    # So even where the processor copies all of it in the time of one.
-    monkeypatch.setattr(json_text, "STEP_S", 60.0)
-
-    def steps(size: int) -> int:
-        pauses: list[None] = []
-        text = json.dumps({"memory": {"content": "x" * size}}).encode()
-        message_of(memory_pb2.CreateMemoryRequest, text, lambda: pauses.append(None))
-        return len(pauses)
-
-    assert steps(100_000) == 0
-    # The body as a text, the text in it, that as bytes, the memory, and the request; there is a pause around each.
-    assert steps(2_000_000) == 5 + 4

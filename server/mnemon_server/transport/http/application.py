@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from mnemon_server.transport.http.calls import NOTHING, HttpCalls, Refused
 from mnemon_server.transport.http.cross_origin import CrossOrigin
-from mnemon_server.transport.http.json_form import dumped
+from mnemon_server.transport.http.json_writer import dumped
 from mnemon_server.transport.http.request import Receive, Request, Send
 
 

@@ -16,11 +16,10 @@ from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.transport.errors import UnimplementedError
 from mnemon_server.transport.http.exchange import HttpExchange, Kinds
 from mnemon_server.transport.http.forms import ACCEPTED, Form, form_of
-from mnemon_server.transport.http.intake import Intake
+from mnemon_server.transport.http.intake import Conversions, Intake
 from mnemon_server.transport.http.request import Request
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, call_of, current_call
 from mnemon_server.transport.interceptors.pipeline import Pipeline
-from mnemon_server.transport.interceptors.turns import Turns
 
 NOTHING = "there is nothing at this path; / lists the pages, and calls are POST /mnemon.v1.<service>/<method>"
 _METHODS_MAX = 1000
@@ -63,12 +62,13 @@ class _Route:
 class HttpCalls:
     """Answers calls over HTTP by the handlers of gRPC, through the same pipeline."""
 
-    def __init__(self, pipeline: Pipeline, find: Find, intake: Intake, *, write_timeout_s: float) -> None:
+    def __init__(
+        self, pipeline: Pipeline, find: Find, intake: Intake, conversions: Conversions, *, write_timeout_s: float
+    ) -> None:
         self._pipeline = pipeline
         self._find = find
-        self._intake = intake
+        self._intake, self._conversions = intake, conversions
         self._write_timeout_s = write_timeout_s
-        self._turns = Turns()
         self._routes: dict[str, _Route] = {}
 
     async def answer(self, request: Request, headers: Mapping[str, str]) -> None:
@@ -77,9 +77,6 @@ class HttpCalls:
         Raises:
             Refused: it is not a call.
         """
-        # Over gRPC, those of one connection begin in turns; here, each connection has one call at a time.
-        if (turn := self._turns.take("")) is not None:
-            await turn
         route = self._route(request.path)
         form = _form(request, route)
         current_call.set(call_of(request.fields))
@@ -89,7 +86,7 @@ class HttpCalls:
             route.kinds,
             headers=headers.items(),
             intake=self._intake,
-            work=self._pipeline.low_priority,
+            conversions=self._conversions,
             write_timeout_s=self._write_timeout_s,
         )
         try:

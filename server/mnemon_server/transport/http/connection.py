@@ -10,9 +10,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from mnemon_server.transport.http.flow import Flow
 from mnemon_server.transport.http.outgoing import Outgoing
-from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.options import METADATA_BYTES_MAX
 
 KEEP_ALIVE_S = 75
@@ -30,14 +28,13 @@ DISCARDED_BYTES_MAX = 4 << 20
 class Connection(HttpToolsProtocol):
     """One connection, which requests reach as `scope["state"]["connection"]`."""
 
-    def __init__(self, config: Config, state: ServerState, *, connections_max: int, reading: LowPriority) -> None:
+    def __init__(self, config: Config, state: ServerState, *, connections_max: int) -> None:
         super().__init__(config, state, {})
         self.on_lost: Callable[[], None] | None = None
         """Called if the client leaves while its request is being answered."""
         self.lost = asyncio.Event()
         """Set once it has ended."""
         self._connections_max = connections_max
-        self._line = reading
         self._owes_since: float | None = None
         """Since when a request is incomplete, or has not begun on a new connection."""
         self._closing_since: float | None = None
@@ -79,7 +76,6 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn says
         """Takes the connection, unless there are too many."""
         super().connection_made(transport)
-        self.flow: Flow = Flow(transport, self._line)
         self.transport = self.outgoing = Outgoing(transport)  # type: ignore[assignment] # which has all of its methods
         self._owes_since = self.loop.time()
         if len(self.connections) > self._connections_max:
@@ -95,7 +91,6 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parses what arrives, and counts the bytes of headers."""
-        size = len(data)
         while data and not self.transport.is_closing():
             part, received = data, self._header_bytes
             if received is not None:
@@ -106,8 +101,6 @@ class Connection(HttpToolsProtocol):
             super().data_received(part)
             if (self._header_bytes or 0) > METADATA_BYTES_MAX:
                 self._refuse(b"431 Request Header Fields Too Large")
-        if not self.transport.is_closing():
-            self.flow.count(size)
 
     def on_message_begin(self) -> None:
         """A request begins."""

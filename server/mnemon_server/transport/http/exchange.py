@@ -10,12 +10,11 @@ from grpc import aio
 
 from mnemon_server.domain.errors import NotServingError
 from mnemon_server.transport.errors import DeadlineExceededError
-from mnemon_server.transport.http import json_form
 from mnemon_server.transport.http.forms import HTTP_STATUSES, JSON_ERROR, Form, Status
-from mnemon_server.transport.http.intake import CURSOR, Intake
+from mnemon_server.transport.http.intake import CURSOR, Conversions, Intake
+from mnemon_server.transport.http.json_writer import dumped, text_of
 from mnemon_server.transport.http.request import Request
 from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Answer, Trailers
-from mnemon_server.transport.interceptors.low_priority import SHORT_STEPS, LowPriority
 from mnemon_server.transport.status import Failure
 
 PIECE_BYTES = 64 << 10
@@ -40,7 +39,7 @@ class HttpExchange:
         *,
         headers: Iterable[tuple[str, str]],
         intake: Intake,
-        work: LowPriority,
+        conversions: Conversions,
         write_timeout_s: float,
     ) -> None:
         """An exchange that has not begun.
@@ -51,14 +50,14 @@ class HttpExchange:
             kinds: the messages of the method.
             headers: those of every answer.
             intake: receives the request.
-            work: writes large answers in steps.
+            conversions: writes answers as JSON.
             write_timeout_s: for which a client may leave a single answer unread.
         """
         self._request = request
         self._form = form
         self._kinds = kinds
         self._headers = list(headers)
-        self._intake, self._work = intake, work
+        self._intake, self._convert = intake, conversions
         self._write_timeout_s = write_timeout_s
         self._status = Status()
         self._trailers: Trailers = ()
@@ -153,9 +152,7 @@ class HttpExchange:
         kind, form = self._kinds.response, self._form
         if not form.is_json or kind is None:
             return form.message(data, "")
-        message = kind.FromString(data)
-        text = await self._work.run(json_form.text_of(message, len(data)), short_steps=SHORT_STEPS)
-        return form.message(text, getattr(message, CURSOR, ""))
+        return form.message(*await self._convert(len(data), _json, kind, data))
 
     async def _answer(self, data: bytes) -> None:
         """Writes the only answer."""
@@ -171,7 +168,7 @@ class HttpExchange:
             await self._send(self._form.end(status), more=False)
             return
         self._headers += status.headers()
-        text = json_form.dumped(status.error())
+        text = dumped(status.error())
         await self._respond(HTTP_STATUSES[status.code], JSON_ERROR, text)
 
     async def fail(self, error: Exception) -> None:
@@ -229,3 +226,9 @@ class HttpExchange:
     async def _send(self, body: bytes, *, more: bool) -> None:
         self._ended = self._ended or not more
         await self._request.send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _json(kind: type[Message], data: bytes) -> tuple[bytes, str]:
+    """A message as JSON text, and its position in a feed, if it has one."""
+    message = kind.FromString(data)
+    return text_of(message), getattr(message, CURSOR, "")

@@ -1,22 +1,21 @@
 """Receives requests as protobuf, whatever their form is, within the memory and the time that all of them share."""
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from google.protobuf.message import Message
 
 from mnemon_server.domain.errors import TooManyRequestsError
 from mnemon_server.services.shared.budget import SharedBudget
+from mnemon_server.services.shared.offload import Offload
 from mnemon_server.transport.errors import MalformedMessageError
 from mnemon_server.transport.http.forms import Form
-from mnemon_server.transport.http.json_reader import message_bytes
-from mnemon_server.transport.http.json_text import Step, Steps, object_of
-from mnemon_server.transport.http.request import Request
-from mnemon_server.transport.http.zipped import unzipped, unzipped_size
+from mnemon_server.transport.http.json_request import request_bytes
+from mnemon_server.transport.http.request import Request, too_large
 from mnemon_server.transport.interceptors.base import current_call
-from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.interceptors.receiver import LATE_S
 from mnemon_server.transport.interceptors.time_limit import TimeLimit
 
@@ -25,29 +24,55 @@ BODIES_BYTES_MAX = 24 << 20
 """Of requests that have not arrived as a whole, or are not read yet; as much as for answers that are not taken yet."""
 FREE_BYTES = 16 << 10
 """Smaller requests are not counted: the limit of connections bounds them."""
-MEDIUM_BYTES_MAX = 128 << 10
+AT_ONCE_BYTES, MEDIUM_BYTES_MAX = 16 << 10, 128 << 10
+"""Up to these sizes a message is converted at once, and beside large ones."""
 CURSOR = "cursor"
 """The field of a feed's requests and answers that says where it is."""
 _IDENTITY = ("", "identity")
+_GZIP, _GZIP_BITS, _SIZE_BYTES = b"\x1f\x8b", 31, 4
+"""How gzip begins; a window of the largest size, and gzip's header; it ends with the size of what it holds."""
+_RATIO_MAX = 1032
+"""Gzip cannot compress more than that."""
+_NO_GZIP = "the message is not compressed with gzip, as its header says"
+_CUT_OFF = "the compressed message is cut off"
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Conversions:
+    """Converts messages between JSON and protobuf: small ones at once, others on a thread, one after another.
+
+    Values take up to thirty times their text, and a thread that computes holds up calls. Large messages have a thread
+    of their own, so that others need not wait for them.
+    """
+
+    def __init__(self) -> None:
+        """Begins no thread yet."""
+        self._medium, self._large = Offload(1, "json"), Offload(1, "json-large")
+
+    async def __call__(self, size: int, convert: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of `convert`, or its error, for a message of so many bytes."""
+        if size <= AT_ONCE_BYTES:
+            return convert(*args, **kwargs)
+        return await (self._medium if size <= MEDIUM_BYTES_MAX else self._large)(convert, *args, **kwargs)
 
 
 class Intake:
     """Receives the requests of a server. Belongs to one event loop."""
 
-    def __init__(self, work: LowPriority, *, seconds: float, message_bytes_max: int) -> None:
+    def __init__(self, conversions: Conversions, *, seconds: float, message_bytes_max: int) -> None:
         """Receives nothing yet.
 
         Args:
-            work: does long work in steps.
+            conversions: converts and unpacks.
             seconds: for which a request may take to arrive.
             message_bytes_max: of a request in protobuf, and of one that is unpacked.
         """
-        self._work = work
+        self._convert = conversions
         self._message_bytes_max = message_bytes_max
         self._budget = SharedBudget(BODIES_BYTES_MAX, "bytes of requests that are not read yet")
         self._late = TimeLimit(seconds)
-        # Values take up to thirty times their text: large texts are read one after another, and apart from medium ones.
-        self._medium, self._large = asyncio.Lock(), asyncio.Lock()
 
     @property
     def held(self) -> int:
@@ -73,7 +98,7 @@ class Intake:
             data = await self._data(request, form, hold)
             if not form.is_json or kind is None:
                 return data
-            message = await self._read(kind, data)
+            message = await self._convert(len(data), request_bytes, kind, data)
         cursor = request.headers.get("last-event-id", "")
         has_cursor = cursor and CURSOR in kind.DESCRIPTOR.fields_by_name
         return message + kind(**{CURSOR: cursor}).SerializeToString() if has_cursor else message
@@ -123,19 +148,43 @@ class Intake:
             return data
         if compression != "gzip":
             raise MalformedMessageError(f"{form.encoding_header} must be gzip or identity")
-        await hold(unzipped_size(data, bytes_max))
-        return await self._work.run(unzipped(data, bytes_max))
-
-    async def _read(self, kind: type[Message], text: bytes) -> bytes:
-        steps = _message_of(kind, text)
-        if len(text) <= FREE_BYTES:
-            return await self._work.run(steps)
-        async with self._medium if len(text) <= MEDIUM_BYTES_MAX else self._large:
-            return await self._work.run(steps)
+        size = unzipped_size(data, bytes_max)
+        await hold(size)
+        return await self._convert(size, unzipped, data, size)
 
 
-def _message_of(kind: type[Message], text: bytes) -> Steps[bytes]:
-    step = Step()
-    value = yield from object_of(text, step)
-    descriptor: Any = kind.DESCRIPTOR
-    return (yield from message_bytes(descriptor, value, step))
+def unzipped_size(data: bytes, bytes_max: int) -> int:
+    """The number of bytes that a compressed message says it holds.
+
+    Raises:
+        MalformedMessageError: it is not gzip, or cannot hold so many.
+        MessageTooLargeError: it says that it holds more than that.
+    """
+    if not data.startswith(_GZIP):
+        raise MalformedMessageError(_NO_GZIP)
+    size = int.from_bytes(data[-_SIZE_BYTES:], "little")
+    if size > len(data) * _RATIO_MAX:
+        raise MalformedMessageError(_CUT_OFF)
+    if size > bytes_max:
+        raise too_large(bytes_max)
+    return size
+
+
+def unzipped(data: bytes, size: int) -> bytes:
+    """The content of a compressed message that says it holds so many bytes; no more are unpacked.
+
+    Raises:
+        MalformedMessageError: it is not one message of gzip, is cut off, or holds more.
+    """
+    reader = zlib.decompressobj(_GZIP_BITS)
+    try:
+        found = reader.decompress(data, size + 1)
+    except zlib.error:
+        raise MalformedMessageError(_NO_GZIP) from None
+    if len(found) > size:
+        raise MalformedMessageError("the compressed message holds more bytes than its end says")
+    if not reader.eof:
+        raise MalformedMessageError(_CUT_OFF)
+    if reader.unused_data:
+        raise MalformedMessageError("the compressed message has several parts; it must be one")
+    return found

@@ -1,19 +1,16 @@
-"""Values of JSON as the bytes of protobuf messages: those that protobuf's `json_format` reads, but in steps.
+"""Values of JSON as the bytes of protobuf messages: those that protobuf's `json_format` reads, with all that is wrong.
 
-`json_format` asks the descriptor of every field of every message what to do, and searches each text for surrogates with
-an expression: a tenth of a second for 2 MiB, during which no other call is served. Here descriptors are asked once for
-each type. protobuf itself checks and writes the fields that are no messages; what is inside of a message follows as
-bytes, in any order of the fields.
-
-It refuses what `json_format` takes by accident: a field under both of its names, an empty list or text as an object, a
-truth value as a number, a fraction as an enum, texts with digits that are no number of JSON or that are not base64,
-and a time or a duration in another form than that of the specification.
+`json_format` names the first fault only, and takes some by accident: a field under both of its names, an empty list or
+text as an object, a truth value as a number, a fraction as an enum, texts with digits that are no number of JSON or
+that are not base64, and a time or a duration in another form than that of the specification. It also asks the
+descriptor of every field of every message what to do; here, each type is asked once. protobuf itself checks and writes
+the fields that are no messages; those that are follow as bytes.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -21,18 +18,26 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.transport.convert.shared.counts import entries_read_max
+from mnemon_server.transport.convert.shared.json_wire import (
+    UNFIT,
+    Note,
+    Path,
+    list_bytes,
+    object_bytes,
+    object_problem,
+    value_bytes,
+)
 from mnemon_server.transport.convert.shared.wire import field_start
-from mnemon_server.transport.http.json_reading import Path, Reading, object_problem, utf8
-from mnemon_server.transport.http.json_scalars import DURATION, TIME, UNFIT, conversion, expected, key_conversion
-from mnemon_server.transport.http.json_struct import read_list, read_struct, read_value
-from mnemon_server.transport.http.json_text import COPIED_MAX, RUN_CHARS, Step, Steps
+from mnemon_server.transport.http.json_scalars import DURATION, TIME, conversion, expected, key_conversion
 
+VIOLATIONS_MAX = 100
+"""So many faults are named."""
 LEVELS_MAX = 99
 """How deep messages may be inside of each other, so that protobuf reads them."""
-_CHUNK = 256
-"""Values of a list that are converted together."""
+_NAME_CHARS_MAX = 128
+"""Of a name, so much is shown."""
 
 _GOOGLE = "google.protobuf."
 """Types with a form of their own in JSON."""
@@ -45,263 +50,121 @@ _IN_A_TEXT = {
     ),
 }
 """The types that are texts, with their pattern, and what is expected in words."""
-Read = Callable[[Reading, Any, Path, int], Steps[bytes]]
+Read = Callable[[Note, Any, Path, int], bytes]
 """Reads a value as a message that has so many levels below it."""
-ReadField = Callable[[Reading, Any, Any, Path, int], Steps[list[bytes]]]
+ReadField = Callable[[Note, Any, Any, Path, int], list[bytes]]
 """Reads a value as a field: into the message that is given, or as bytes that follow it."""
 
 _ANY_JSON: Mapping[str, Read] = {
-    f"{_GOOGLE}Struct": read_struct,
-    f"{_GOOGLE}Value": read_value,
-    f"{_GOOGLE}ListValue": read_list,
+    f"{_GOOGLE}Struct": object_bytes,
+    f"{_GOOGLE}Value": value_bytes,
+    f"{_GOOGLE}ListValue": list_bytes,
 }
 
 
-def message_bytes(kind: Descriptor, value: Any, step: Step) -> Steps[bytes]:
+def message_bytes(kind: Descriptor, value: Any) -> bytes:
     """The message of a type that a value describes.
 
     Raises:
         InvalidArgumentError: fields are unknown, or have no value of their type; it names up to VIOLATIONS_MAX.
     """
-    reading = Reading(step)
-    data = yield from _of_type(kind)(reading, value, None, LEVELS_MAX)
-    if reading.violations:
-        raise InvalidArgumentError(reading.violations)
+    violations: list[FieldViolation] = []
+
+    def note(path: Path, problem: str) -> None:
+        violations.append(FieldViolation(_shown(path), problem))
+        if len(violations) == VIOLATIONS_MAX:
+            raise InvalidArgumentError(violations)
+
+    data = _of_type(kind)(note, value, None, LEVELS_MAX)
+    if violations:
+        raise InvalidArgumentError(violations)
     return data
+
+
+def _shown(path: Path) -> str:
+    parts: list[str] = []
+    while path is not None:
+        path, part = path
+        parts.append(part[:_NAME_CHARS_MAX])
+    # A name may have halves of surrogate pairs, which no answer can hold.
+    return "".join(reversed(parts)).removeprefix(".").encode(errors="replace").decode()
 
 
 @cache
 def _of_type(kind: Descriptor) -> Read:
-    """What reads messages of a type."""
+    """The reader of messages of a type."""
     if (known := _ANY_JSON.get(kind.full_name)) is not None:
         return known
-    return partial(_other, kind) if kind.full_name.startswith(_GOOGLE) else _Object(kind)
+    return partial(_read_other if kind.full_name.startswith(_GOOGLE) else _read_object, kind)
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field: one value is converted and put into its message, or `read` has more to do."""
+    """A field; `read` puts its value into a message."""
 
     name: str
     oneof: str
     takes_null: bool
-    is_text: bool
-    number: int
-    expected: str
-    convert: Callable[[Any], Any]
-    read: ReadField | None
+    read: ReadField
 
 
-class _Object:
-    """Reads messages that are objects in JSON."""
-
-    def __init__(self, kind: Descriptor) -> None:
-        self._kind, self._make = kind, GetMessageClass(kind)
-
-    @cached_property
-    def _fields(self) -> Mapping[str, _Field]:
-        """By both of their names. Made late: types may contain themselves."""
-        return {name: field for each in self._kind.fields for field in (_field(each),) for name in _names(each)}
-
-    @cached_property
-    def _choice(self) -> str:
-        """The fields of a message that is one of them, such as the type of a value of metadata; else empty."""
-        is_choice = len(self._kind.oneofs) == 1 and len(self._kind.oneofs[0].fields) == len(self._kind.fields)
-        return f" with one of {', '.join(each.json_name for each in self._kind.fields)}" if is_choice else ""
-
-    def __call__(self, reading: Reading, value: Any, path: Path, levels: int) -> Steps[bytes]:
-        """Reads one message."""
-        if not isinstance(value, dict) or levels < 0:
-            reading.note(path, object_problem(value) + ("" if isinstance(value, dict) else self._choice))
-            return b""
-        own, pieces, given, fields = self._make(), [b""], dict[str, str](), self._fields
-        for name, item in value.items():
-            if (field := fields.get(name)) is None:
-                names = ", ".join(sorted(each.json_name for each in self._kind.fields))
-                reading.note((path, f".{name}"), f"is unknown; the fields here are {names}")
-            elif item is None and not field.takes_null:
-                continue
-            elif (other := given.setdefault(field.oneof, name)) != name:
-                reading.note((path, f".{field.name}"), f"must not be given together with {other}")
-            elif field.read is not None:
-                pieces += yield from field.read(reading, own, item, (path, f".{field.name}"), levels)
-            elif field.is_text and type(item) is str and len(item) > RUN_CHARS:
-                text = yield from utf8(reading, item, (path, f".{field.name}"))
-                pieces += (field_start(field.number, len(text)), text)
-            else:
-                _put(reading, field, own, item, path)
-        pieces[0] = own.SerializeToString()
-        if is_long := sum(map(len, pieces)) > COPIED_MAX:
-            yield
-        content = b"".join(pieces)
-        if is_long:
-            yield
-        return content
-
-
-def _put(reading: Reading, field: _Field, own: Any, item: Any, path: Path) -> None:
-    try:
-        setattr(own, field.name, field.convert(item))
-    except UNFIT:
-        reading.note((path, f".{field.name}"), f"must be {field.expected}")
-
-
-def _names(field: FieldDescriptor) -> tuple[str, str]:
-    return field.json_name, field.name
+@cache
+def _fields(kind: Descriptor) -> Mapping[str, _Field]:
+    """The fields of a type, by both of their names."""
+    return {name: field for each in kind.fields for field in (_field(each),) for name in (each.json_name, each.name)}
 
 
 def _field(field: FieldDescriptor) -> _Field:
     kind, oneof = field.message_type, field.containing_oneof
-    is_null = field.enum_type is not None and field.enum_type.full_name == f"{_GOOGLE}NullValue"
+    is_value = kind is not None and kind.full_name == f"{_GOOGLE}Value" and not field.is_repeated
     return _Field(
         name=field.name,
         oneof=f"oneof {oneof.name}" if oneof is not None else field.name,
-        takes_null=is_null or (kind is not None and kind.full_name == f"{_GOOGLE}Value" and not field.is_repeated),
-        is_text=field.type == FieldDescriptor.TYPE_STRING,
-        number=field.number,
-        expected=expected(field),
-        convert=(lambda _: 0) if is_null else conversion(field),
-        read=_reader(field),
+        takes_null=is_value or _is_null(field),
+        read=partial(_reader(field), field),
     )
 
 
-def _reader(field: FieldDescriptor) -> ReadField | None:
-    """What reads a field that is a message, a list or a map."""
+def _is_null(field: FieldDescriptor) -> bool:
+    return field.enum_type is not None and field.enum_type.full_name == f"{_GOOGLE}NullValue"
+
+
+def _reader(field: FieldDescriptor) -> Callable[..., list[bytes]]:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
-        value = kind.fields_by_name["value"]
-        return (_MapOfMessages if value.message_type is not None else _Map)(field).read
+        return _read_map
     if field.is_repeated:
-        return (_Messages if kind is not None else _List)(field).read
-    return _Message(field).read if kind is not None else None
+        return _read_values if kind is None else _read_messages
+    return _read_value if kind is None else _read_message
 
 
-class _Message:
-    """Reads the message of a field."""
-
-    def __init__(self, field: FieldDescriptor) -> None:
-        self._kind: Any = field.message_type
-        self._number = field.number
-
-    @cached_property
-    def _read(self) -> Read:
-        return _of_type(self._kind)
-
-    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[list[bytes]]:
-        """Its bytes, in pieces: of a megabyte, each copy takes as long as a step."""
-        content = yield from self._read(reading, item, path, levels - 1)
-        return [field_start(self._number, len(content)), content]
-
-
-class _Messages(_Message):
-    """Reads a list of messages."""
-
-    def __init__(self, field: FieldDescriptor) -> None:
-        super().__init__(field)
-        self._entries_max = entries_read_max(field)
-
-    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[list[bytes]]:
-        """The bytes of all."""
-        if not isinstance(item, list):
-            reading.note(path, "must be a list")
-            return []
-        pieces: list[bytes] = []
-        for index, one in enumerate(item[: self._entries_max]):
-            pieces += yield from super().read(reading, own, one, (path, f"[{index}]"), levels)
-            if reading.step.is_over():
-                yield
-        return pieces
+def _read_object(kind: Descriptor, note: Note, value: Any, path: Path, levels: int) -> bytes:
+    """A message that is an object in JSON."""
+    if not isinstance(value, dict) or levels < 0:
+        note(path, object_problem(value) + ("" if isinstance(value, dict) else _choice(kind)))
+        return b""
+    own, pieces, given, fields = GetMessageClass(kind)(), list[bytes](), dict[str, str](), _fields(kind)
+    for name, item in value.items():
+        if (field := fields.get(name)) is None:
+            names = ", ".join(sorted(each.json_name for each in kind.fields))
+            note((path, f".{name}"), f"is unknown; the fields here are {names}")
+        elif item is None and not field.takes_null:
+            continue
+        elif (other := given.setdefault(field.oneof, name)) != name:
+            note((path, f".{field.name}"), f"must not be given together with {other}")
+        else:
+            pieces += field.read(note, own, item, (path, f".{field.name}"), levels)
+    return b"".join([own.SerializeToString(), *pieces])
 
 
-class _List:
-    """Reads a list of values."""
-
-    def __init__(self, field: FieldDescriptor) -> None:
-        self._name, self._expected = field.name, expected(field)
-        self._convert, self._entries_max = conversion(field), entries_read_max(field)
-
-    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[list[bytes]]:
-        """Puts them into the message."""
-        if not isinstance(item, list):
-            reading.note(path, "must be a list")
-            return []
-        convert, target, item = self._convert, getattr(own, self._name), item[: self._entries_max]
-        for start in range(0, len(item), _CHUNK):
-            chunk = item[start : start + _CHUNK]
-            try:
-                target.extend([convert(one) for one in chunk])
-            except UNFIT:
-                self._note(reading, type(own)(), chunk, path, start)
-            if reading.step.is_over():
-                yield
-        return []
-
-    def _note(self, reading: Reading, scratch: Any, chunk: list[Any], path: Path, start: int) -> None:
-        target = getattr(scratch, self._name)
-        for index, one in enumerate(chunk, start):
-            try:
-                target.append(self._convert(one))
-            except UNFIT:
-                reading.note((path, f"[{index}]"), f"must be {self._expected}")
+def _choice(kind: Descriptor) -> str:
+    """The fields of a message that is one of them, such as the type of a value of metadata; else empty."""
+    is_choice = len(kind.oneofs) == 1 and len(kind.oneofs[0].fields) == len(kind.fields)
+    return f" with one of {', '.join(each.json_name for each in kind.fields)}" if is_choice else ""
 
 
-class _Map:
-    """Reads a map of values."""
-
-    def __init__(self, field: FieldDescriptor) -> None:
-        kind: Any = field.message_type
-        value = kind.fields_by_name["value"]
-        self._name, self._expected, self._convert = field.name, expected(value), conversion(value)
-        self._convert_key, self._entries_max = key_conversion(kind.fields_by_name["key"]), entries_read_max(field)
-
-    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[list[bytes]]:
-        """Puts them into the message."""
-        if not isinstance(item, dict):
-            reading.note(path, "must be an object")
-            return []
-        target = getattr(own, self._name)
-        for name, one in islice(item.items(), self._entries_max):
-            try:
-                target[self._convert_key(name)] = self._convert(one)
-            except UNFIT:
-                reading.note((path, f".{name}"), f"must be {self._expected}")
-            if reading.step.is_over():
-                yield
-        return []
-
-
-class _MapOfMessages:
-    """Reads a map of messages."""
-
-    def __init__(self, field: FieldDescriptor) -> None:
-        kind: Any = field.message_type
-        self._number, self._entry = field.number, GetMessageClass(kind)
-        self._value = _Message(kind.fields_by_name["value"])
-        self._convert_key, self._entries_max = key_conversion(kind.fields_by_name["key"]), entries_read_max(field)
-
-    def read(self, reading: Reading, own: Any, item: Any, path: Path, levels: int) -> Steps[list[bytes]]:
-        """The bytes of all entries."""
-        if not isinstance(item, dict):
-            reading.note(path, "must be an object")
-            return []
-        pieces: list[bytes] = []
-        for name, one in islice(item.items(), self._entries_max):
-            at = path, f".{name}"
-            try:
-                key = self._entry(key=self._convert_key(name)).SerializeToString()
-            except UNFIT:
-                reading.note(at, "must have another name")
-                continue
-            content = [key, *(yield from self._value.read(reading, own, one, at, levels - 1))]
-            pieces += (field_start(self._number, sum(map(len, content))), *content)
-            if reading.step.is_over():
-                yield
-        return pieces
-
-
-def _other(kind: Descriptor, reading: Reading, value: Any, path: Path, levels: int) -> Steps[bytes]:
-    """A type that protobuf itself reads."""
-    yield from ()
+def _read_other(kind: Descriptor, note: Note, value: Any, path: Path, levels: int) -> bytes:
+    """A message of a type that protobuf itself reads."""
     pattern, wanted = _IN_A_TEXT.get(kind.full_name, (None, "a value of its type"))
     message: Any = GetMessageClass(kind)()
     try:
@@ -309,6 +172,78 @@ def _other(kind: Descriptor, reading: Reading, value: Any, path: Path, levels: i
             raise ValueError
         json_format.ParseDict(value, message)
     except (*UNFIT, json_format.ParseError):
-        reading.note(path, f"must be {wanted}")
+        note(path, f"must be {wanted}")
     data: bytes = message.SerializeToString()
     return data
+
+
+def _read_value(field: FieldDescriptor, note: Note, own: Any, item: Any, path: Path, levels: int) -> list[bytes]:
+    try:
+        setattr(own, field.name, _conversion(field)(item))
+    except UNFIT:
+        note(path, f"must be {expected(field)}")
+    return []
+
+
+def _read_message(field: FieldDescriptor, note: Note, own: Any, item: Any, path: Path, levels: int) -> list[bytes]:
+    content = _of_type(_kind(field))(note, item, path, levels - 1)
+    return [field_start(field.number, len(content)), content]
+
+
+def _read_messages(field: FieldDescriptor, note: Note, own: Any, item: Any, path: Path, levels: int) -> list[bytes]:
+    pieces: list[bytes] = []
+    for index, one in enumerate(_entries(field, item, note, path)):
+        pieces += _read_message(field, note, own, one, (path, f"[{index}]"), levels)
+    return pieces
+
+
+def _read_values(field: FieldDescriptor, note: Note, own: Any, item: Any, path: Path, levels: int) -> list[bytes]:
+    convert, items, target = _conversion(field), _entries(field, item, note, path), getattr(own, field.name)
+    try:
+        target.extend([convert(one) for one in items])
+    except UNFIT:
+        target = getattr(type(own)(), field.name)
+        for index, one in enumerate(items):
+            try:
+                target.append(convert(one))
+            except UNFIT:
+                note((path, f"[{index}]"), f"must be {expected(field)}")
+    return []
+
+
+def _entries(field: FieldDescriptor, item: Any, note: Note, path: Path) -> list[Any]:
+    """The entries of a list, no more than one too many."""
+    if not isinstance(item, list):
+        note(path, "must be a list")
+        return []
+    return item[: entries_read_max(field)]
+
+
+def _read_map(field: FieldDescriptor, note: Note, own: Any, item: Any, path: Path, levels: int) -> list[bytes]:
+    if not isinstance(item, dict):
+        note(path, "must be an object")
+        return []
+    kind = _kind(field)
+    make, value = GetMessageClass(kind), kind.fields_by_name["value"]
+    convert_key, read = key_conversion(kind.fields_by_name["key"]), _reader(value)
+    pieces: list[bytes] = []
+    for name, one in islice(item.items(), entries_read_max(field)):
+        at, entry = (path, f".{name}"), make()
+        try:
+            entry.key = convert_key(name)  # type: ignore[attr-defined] # as entries of maps have it
+        except UNFIT:
+            note(at, "must have another name")
+            continue
+        content = read(value, note, entry, one, at, levels - 1)
+        content.insert(0, entry.SerializeToString())
+        pieces += (field_start(field.number, sum(map(len, content))), *content)
+    return pieces
+
+
+@cache
+def _conversion(field: FieldDescriptor) -> Callable[[Any], Any]:
+    return (lambda _: 0) if _is_null(field) else conversion(field)
+
+
+def _kind(field: FieldDescriptor) -> Any:
+    return field.message_type

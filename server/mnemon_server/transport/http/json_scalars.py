@@ -9,14 +9,10 @@ from typing import Any
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from mnemon_server.domain.records import WHOLE_MAX
+from mnemon_server.transport.convert.shared.json_wire import exact
 
 Convert = Callable[[Any], Any]
 """Returns what protobuf takes, or raises one of UNFIT; protobuf itself then checks ranges."""
-UNFIT = (ValueError, TypeError, OverflowError)
-"""What a conversion, or protobuf, raises if a field does not take a value."""
-
-NOT_EXACT = "must be a number that a double holds exactly, as all are within 2^53; write a larger one as text"
-
 TIME = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?"
     r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
@@ -117,14 +113,6 @@ def _double(value: Any) -> float:
     if not _NUMBER.fullmatch(value):
         raise ValueError
     return exact(int(value) if _WHOLE.fullmatch(value) else float(value))
-
-
-def exact(number: float) -> float:
-    """The double of a number. Raises one of UNFIT unless it holds the number: an id must not change without a word."""
-    found = float(number)
-    if not math.isfinite(found) or (type(number) is int and int(found) != number):
-        raise ValueError
-    return found
 
 
 def _single(value: Any) -> float:

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from struct import Struct
 from typing import Any
 
+import orjson
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -31,14 +32,18 @@ _DIGITS_MIN = 6
 """Every decimal number of so many digits survives as a float of 32 bits."""
 
 
+dumped = orjson.dumps
+"""A JSON value as text without line breaks."""
+
+
+def text_of(message: Message) -> bytes:
+    """A message as JSON text."""
+    return dumped(written(message))
+
+
 def written(message: Message) -> Any:
     """The value of JSON that a message is: an object, or what its type has instead."""
     return _of_type(message.DESCRIPTOR)(message)
-
-
-def is_object(descriptor: Descriptor) -> bool:
-    """Whether messages of a type have their fields as members in JSON."""
-    return not descriptor.full_name.startswith(_PLAIN_PREFIX)
 
 
 class _Members(dict[int, tuple[str, Convert | None]]):
@@ -55,7 +60,7 @@ class _Members(dict[int, tuple[str, Convert | None]]):
 
 
 @cache
-def members_of(descriptor: Descriptor) -> Mapping[int, tuple[str, Convert | None]]:
+def _members_of(descriptor: Descriptor) -> Mapping[int, tuple[str, Convert | None]]:
     """By the number of each field of such a type, its name, and what converts it; None if it stays as it is."""
     return _Members(descriptor)
 
@@ -74,7 +79,7 @@ def _of_type(descriptor: Descriptor) -> Convert:
         return _value
     if name.startswith(_PLAIN_PREFIX):
         return json_format.MessageToDict
-    return _object(members_of(descriptor))
+    return _object(_members_of(descriptor))
 
 
 def _object(members: Mapping[int, tuple[str, Convert | None]]) -> Convert:

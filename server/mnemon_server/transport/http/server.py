@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from uvicorn import Config
@@ -13,13 +15,16 @@ from uvicorn.server import ServerState
 
 from mnemon_server.config.address import Address
 from mnemon_server.config.settings import Settings
-from mnemon_server.transport.http.acceptor import Acceptor, bound
 from mnemon_server.transport.http.connection import KEEP_ALIVE_S, Connection
-from mnemon_server.transport.interceptors.low_priority import LowPriority
-from mnemon_server.transport.listening import cannot_listen, require_free
+from mnemon_server.transport.listening import cannot_listen, private_files, require_free
 from mnemon_server.transport.options import HANDSHAKE_TIMEOUT_MS
 from mnemon_server.transport.tls import server_context
 
+ACCEPTED_AT_ONCE, BACKLOG = 64, 4096
+"""So many connections are taken in a turn of the loop, by uvloop one. Others wait in the kernel, which may have a lower
+limit of its own (`net.core.somaxconn`)."""
+UNSENT_BYTES_MAX = 128 << 10
+"""Of an answer, so much waits in the kernel, beyond what is on its way: a client that does not read gets no more."""
 _SWEEP_S, _POLL_S = 0.25, 0.02
 _MARGIN_S = 1.0
 """So much longer than a call may wait for its request: then the call itself says that it is late."""
@@ -31,20 +36,13 @@ class HttpServer:
     uvicorn's own server would install handlers of signals, and has no limit for headers and for handshakes.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        address: Address,
-        application: Callable[..., Any],
-        new_line: Callable[[], LowPriority],
-    ) -> None:
+    def __init__(self, settings: Settings, address: Address, application: Callable[..., Any]) -> None:
         """Binds nothing yet.
 
         Args:
             settings: the limits, and the files of TLS.
             address: where to listen.
             application: answers the requests.
-            new_line: makes a line of work that gives way to calls.
         """
         self._settings = settings
         self._address = address
@@ -61,11 +59,8 @@ class HttpServer:
         )
         config.load()
         self._state = ServerState()
-        self._protocol = partial(
-            Connection, config, self._state, connections_max=settings.connections_max, reading=new_line()
-        )
-        self._accepting = new_line()
-        self._acceptor: Acceptor | None = None
+        self._protocol = partial(Connection, config, self._state, connections_max=settings.connections_max)
+        self._listening: list[asyncio.Server] = []
         self._sweep: asyncio.Task[None] | None = None
 
     @property
@@ -92,15 +87,19 @@ class HttpServer:
             raise cannot_listen(address, error) from error
         if not address.socket_path:
             self._address = address.at_port(sockets[0].getsockname()[1])
-        handshake_s = HANDSHAKE_TIMEOUT_MS / 1000
-        self._acceptor = Acceptor(sockets, self._protocol, self._accepting, context=context, handshake_s=handshake_s)
+        tls: dict[str, Any] = {"ssl": context, "ssl_handshake_timeout": HANDSHAKE_TIMEOUT_MS / 1000} if context else {}
+        create = asyncio.get_running_loop().create_server
+        for each in sockets:
+            self._listening.append(await create(self._protocol, sock=each, backlog=ACCEPTED_AT_ONCE, **tls))
+            each.listen(BACKLOG)
         self._sweep = asyncio.create_task(self._keep_within_limits())
 
     async def stop(self, grace_s: float) -> None:
         """Takes no further connection or request, and ends calls that are not answered within the time."""
-        if self._acceptor is None:
+        if not self._listening:
             return
-        await self._acceptor.close()
+        for each in self._listening:
+            each.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         if tasks := set(self._state.tasks):
@@ -114,7 +113,7 @@ class HttpServer:
             self._sweep.cancel()
             with suppress(asyncio.CancelledError):
                 await self._sweep
-        self._acceptor = None
+        self._listening = []
 
     async def _flush(self) -> None:
         """Gives the last answers time to leave."""
@@ -136,3 +135,32 @@ class HttpServer:
                 if isinstance(connection, Connection):
                     connection.end_late(now, seconds=seconds)
             await asyncio.sleep(_SWEEP_S)
+
+
+def bound(address: Address) -> list[socket.socket]:
+    """Sockets that listen at an address. Raises OSError if it is taken, or is not of this machine."""
+    sockets: list[socket.socket] = []
+    try:
+        for family, where in _places(address):
+            with private_files():
+                sockets.append(socket.create_server(where, family=family, backlog=BACKLOG))
+            sockets[-1].setblocking(False)
+            if family != socket.AF_UNIX and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                # Connections inherit it.
+                sockets[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
+def _places(address: Address) -> list[tuple[int, Any]]:
+    """The families and addresses to bind: a host may have several."""
+    if address.socket_path:
+        path = Path(address.socket_path)
+        if path.is_socket():
+            path.unlink()  # A server that ends leaves it.
+        return [(socket.AF_UNIX, address.socket_path)]
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, where) for family, _, _, _, where in found))

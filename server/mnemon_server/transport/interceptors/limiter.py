@@ -55,10 +55,6 @@ class Limiter:
         """For long work, which gives way to single calls."""
         self._giving_way = GivingWay(self._calls)
 
-    def another_line(self) -> LowPriority:
-        """One more line of work that gives way to single calls. Its steps do not wait for those of another line."""
-        return LowPriority(self._calls)
-
     @property
     def calls_in_work(self) -> int:
         """Single calls that are not answered yet."""

@@ -53,7 +53,6 @@ class Pipeline:
         self._steps = steps
         self.low_priority = steps.limiter.low_priority
         """For long work, which gives way to single calls."""
-        self.another_line = steps.limiter.another_line
 
     def wrapped(self, method: Method) -> Answer:
         """The steps around a method, to be made once: no call pays for the wrapping.

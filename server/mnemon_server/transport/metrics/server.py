@@ -39,7 +39,7 @@ class MetricsServer(HttpServer):
             CrossOrigin(()),
             local_hosts_only=address.is_local and not address.socket_path,
         )
-        super().__init__(settings, address, application, limiter.another_line)
+        super().__init__(settings, address, application)
 
     def attach(self, vaults: VaultPool) -> None:
         """Shows what these vaults hold from now on."""

@@ -1,125 +1,118 @@
-"""JSON text as the bytes of a google.protobuf.Struct, without the objects and messages in between.
+"""Values of JSON as the bytes of `google.protobuf.Struct`, `Value` and `ListValue`, without a message for each value.
 
-A list of small values takes twenty to thirty times its text as Python objects, and as much again as messages. Here a
-value is written as it is read.
+A list of small values takes twenty to thirty times its text as Python objects, and as much again as messages.
 """
 
-import re
-from collections.abc import Callable
-from json.decoder import JSONDecoder
+import json
+import math
+from collections.abc import Callable, Mapping
 from struct import Struct
+from typing import Any, NoReturn
 
 from mnemon_server.transport.convert.shared.wire import field_start
 
-# Fields of google.protobuf.Value, ListValue, Struct, and of an entry of its map.
-_STRING, _STRUCT, _LIST = 3, 5, 6
-_ITEM, _ENTRY, _ENTRY_KEY, _ENTRY_VALUE = 1, 1, 1, 2
-_NULL, _FALSE, _TRUE = b"\x08\x00", b"\x20\x00", b"\x20\x01"
-_LITERALS = {"n": ("null", _NULL), "t": ("true", _TRUE), "f": ("false", _FALSE)}
+Path = tuple[Any, str] | None
+"""The place of a value: that of the value that it is in, and its name there."""
+Note = Callable[[Path, str], None]
+"""Hears of each value that has no bytes: its place, and the problem."""
 
-_number_value: Callable[[int, float], bytes] = Struct("<Bd").pack
-_number_item: Callable[[bytes, float], bytes] = Struct("<3sd").pack
-_NUMBER_START, _NUMBER_ITEM_START = 0x11, b"\x0a\x09\x11"
-_scan_string: Callable[[str, int], tuple[str, int]] = JSONDecoder().parse_string  # type: ignore[attr-defined]
-"""Reads from after the opening quote; returns the string and the place after the closing one."""
-_SPACE = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(r"-?[0-9][0-9.eE+-]*")
-_NUMBERS = re.compile(r"(?:-?[0-9][0-9.eE+-]*,){8,1024}")
-"""Many numbers of a list, which are read together."""
-_SHORT = re.compile(r'"([^"\\]{0,256})"')
+UNFIT = (ValueError, TypeError, OverflowError)
+"""The errors of a conversion, or of protobuf, if a field does not take a value."""
+NOT_EXACT = "must be a number that a double holds exactly, as all are within 2^53; write a larger one as text"
+TOO_DEEP = "is too deep"
+_STORED_LEVELS_MAX = 500
+"""The request that stored a value had fewer."""
+
+# Fields of google.protobuf.Value, ListValue, Struct, and of an entry of a map.
+_STRING, _STRUCT, _LIST, _ITEM, _ENTRY, _KEY, _VALUE = 3, 5, 6, 1, 1, 1, 2
+_NULL, _FALSE, _TRUE = b"\x08\x00", b"\x20\x00", b"\x20\x01"
+_number: Callable[[int, float], bytes] = Struct("<Bd").pack
+_NUMBER_START = 0x11
 
 
 def struct_bytes(text: str) -> bytes:
-    """The bytes of the Struct that holds a JSON object. Raises IndexError or ValueError if the text is not one."""
-    body, end = _object(text, _after(text, 0, "{"))
-    if text[end:].strip():
-        raise ValueError("there is text after the object")
+    """The Struct that holds a stored JSON object. Raises ValueError if the text is not one."""
+    return object_bytes(_refuse, json.loads(text, parse_int=float), None, _STORED_LEVELS_MAX)
+
+
+def object_bytes(note: Note, value: Any, path: Path, levels: int) -> bytes:
+    """A Struct: any object, with so many levels below it."""
+    if not isinstance(value, dict) or levels < 0:
+        note(path, object_problem(value))
+        return b""
+    body = bytearray()
+    for name, item in value.items():
+        at = path, f".{name}"
+        content = value_bytes(note, item, at, levels - 2)
+        try:
+            key = name.encode()
+        except UnicodeEncodeError:
+            note(at, "must have another name")
+            continue
+        start, middle = field_start(_KEY, len(key)), field_start(_VALUE, len(content))
+        body += field_start(_ENTRY, len(start) + len(key) + len(middle) + len(content))
+        body += start + key + middle
+        body += content
     return bytes(body)
 
 
-def _value(text: str, at: int) -> tuple[bytes | bytearray, int]:
-    """The bytes of the Value that begins here, and where it ends."""
-    first = text[at]
-    if first == '"':
-        content, end = _string(text, at)
-        return field_start(_STRING, len(content)) + content, end
-    if first == "{":
-        body, end = _object(text, at + 1)
-        return field_start(_STRUCT, len(body)) + body, end
-    if first == "[":
-        body, end = _list(text, at + 1)
-        return field_start(_LIST, len(body)) + body, end
-    if first in _LITERALS:
-        name, literal = _LITERALS[first]
-        if not text.startswith(name, at):
-            raise ValueError(f"a value is expected at {at}")
-        return literal, at + len(name)
-    number = _NUMBER.match(text, at)
-    if number is None:
-        raise ValueError(f"a value is expected at {at}")
-    return _number_value(_NUMBER_START, float(number[0])), number.end()
-
-
-def _object(text: str, at: int) -> tuple[bytearray, int]:
-    """The fields of a Struct, from after the opening brace to after the closing one."""
+def list_bytes(note: Note, value: Any, path: Path, levels: int) -> bytes:
+    """A ListValue: any list."""
+    if not isinstance(value, list) or levels < 0:
+        note(path, "must be a list" if levels >= 0 else TOO_DEEP)
+        return b""
     body = bytearray()
-    at = _skip(text, at)
-    while text[at] != "}":
-        key, at = _string(text, at)
-        at = _skip(text, _after(text, at, ":"))
-        value, at = _value(text, at)
-        key_start, value_start = field_start(_ENTRY_KEY, len(key)), field_start(_ENTRY_VALUE, len(value))
-        body += field_start(_ENTRY, len(key_start) + len(key) + len(value_start) + len(value))
-        body += key_start
-        body += key
-        body += value_start
-        body += value
-        at = _next(text, at, "}")
-    return body, at + 1
+    for index, item in enumerate(value):
+        content = value_bytes(note, item, (path, f"[{index}]"), levels - 1)
+        body += field_start(_ITEM, len(content))
+        body += content
+    return bytes(body)
 
 
-def _list(text: str, at: int) -> tuple[bytearray, int]:
-    """The values of a ListValue, from after the opening bracket to after the closing one."""
-    body = bytearray()
-    at = _skip(text, at)
-    while text[at] != "]":
-        if numbers := _NUMBERS.match(text, at):
-            body += b"".join([_number_item(_NUMBER_ITEM_START, float(one)) for one in numbers[0].split(",")[:-1]])
-            at = numbers.end()
-            continue
-        value, at = _value(text, at)
-        body += field_start(_ITEM, len(value))
-        body += value
-        at = _next(text, at, "]")
-    return body, at + 1
+def value_bytes(note: Note, value: Any, path: Path, levels: int) -> bytes:
+    """A Value: anything."""
+    kind = type(value)
+    if levels < 0:
+        note(path, TOO_DEEP)
+    elif kind is str:
+        return _text(note, value, path)
+    elif kind is dict:
+        content = object_bytes(note, value, path, levels - 1)
+        return field_start(_STRUCT, len(content)) + content
+    elif kind is list:
+        content = list_bytes(note, value, path, levels - 1)
+        return field_start(_LIST, len(content)) + content
+    elif kind is int or kind is float:
+        try:
+            return _number(_NUMBER_START, exact(value))
+        except UNFIT:
+            note(path, NOT_EXACT if kind is int else "must be a number that a double can hold")
+    else:
+        return _NULL if value is None else _TRUE if value else _FALSE
+    return b""
 
 
-def _string(text: str, at: int) -> tuple[bytes, int]:
-    if plain := _SHORT.match(text, at):
-        return plain[1].encode(), plain.end()
-    # In a long one the expression would take milliseconds for a megabyte, and no thread runs meanwhile.
-    end = text.find('"', at + 1)
-    if text[at] == '"' and end > 0 and text.find("\\", at, end) < 0:
-        return text[at + 1 : end].encode(), end + 1
-    content, end = _scan_string(text, _after(text, at, '"'))
-    return content.encode(), end
+def exact(number: float) -> float:
+    """The double of a number. Raises one of UNFIT unless it holds the number: an id must not change without a word."""
+    found = float(number)
+    if not math.isfinite(found) or (type(number) is int and int(found) != number):
+        raise ValueError
+    return found
 
 
-def _next(text: str, at: int, end: str) -> int:
-    """Where the next item begins, after a comma, or where the closing bracket is."""
-    at = _skip(text, at)
-    return at if text[at] == end else _skip(text, _after(text, at, ","))
+def object_problem(value: Any) -> str:
+    """The problem of a value that is no object, or too deep inside of others."""
+    return TOO_DEEP if isinstance(value, Mapping) else "must be an object"
 
 
-def _after(text: str, at: int, mark: str) -> int:
-    at = _skip(text, at)
-    if text[at] != mark:
-        raise ValueError(f"{mark!r} is expected at {at}")
-    return at + 1
+def _text(note: Note, text: str, path: Path) -> bytes:
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:
+        note(path, "must be a text without halves of surrogate pairs")
+        return b""
+    return field_start(_STRING, len(content)) + content
 
 
-def _skip(text: str, at: int) -> int:
-    if text[at] not in " \t\n\r":
-        return at
-    space = _SPACE.match(text, at)
-    return space.end() if space else at
+def _refuse(path: Path, problem: str) -> NoReturn:
+    raise ValueError(problem)
