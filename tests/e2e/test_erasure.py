@@ -30,6 +30,8 @@ from mnemon.v1 import (
 )
 from mnemon_server.transport.server import GrpcServer
 
+from tests.support.access import bearer, guarded_server
+from tests.support.churn import make_tenants
 from tests.support.databases import open_database
 from tests.support.erasing import Planted, erase, found_in, is_signed, word
 from tests.support.repository import ROOT
@@ -262,6 +264,23 @@ async def test_an_erasure_goes_on_by_itself_after_kill_9(tmp_path: Path) -> None
         assert again.replayed and again.text == receipt.text
         # The receipt is there a moment before.
         await until(lambda: not (tmp_path / "tenants" / "default" / "UNFINISHED").exists())
+
+
+async def test_a_vault_stays_open_until_it_is_erased_though_the_caller_has_left_and_others_wait(tmp_path: Path) -> None:
+    first, second = map(bearer, await make_tenants(tmp_path, 2))
+    async with guarded_server(tmp_path, vaults_open_max=1, **QUICK) as one:
+        await one.memories.CreateMemory(memory_of("ada", "tea"), metadata=first)
+        stream = one.erasures.Erase(erase_pb2.EraseRequest(user="ada"), metadata=first)
+        while (await stream.read()).progress.phase < erase_pb2.ERASE_PHASE_REMOVING:
+            pass
+        stream.cancel()
+
+        async def is_let_in() -> bool:
+            call = one.memories.CreateMemory(memory_of("bob", "milk"), metadata=second)
+            return bool(await call.code() is grpc.StatusCode.OK)
+
+        await eventually(is_let_in)
+        assert not (tmp_path / "tenants" / "tenant-0" / "UNFINISHED").exists()
 
 
 async def test_a_vault_is_not_opened_again_and_again_for_an_erasure_that_was_killed_before_it_began(

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from mnemon.v1 import erase_pb2 as pb
 from mnemon.v1 import erase_pb2_grpc
 
+from mnemon_server.domain.errors import MnemonError
 from mnemon_server.services.vaults import VaultLease
 from mnemon_server.transport.convert import erase as convert
 from mnemon_server.transport.interceptors.base import Context
@@ -25,8 +26,10 @@ class EraseServicer(TenantServicer, erase_pb2_grpc.EraseServiceServicer):
     ) -> AsyncIterator[pb.EraseResponse]:
         asked = convert.read_erase(request)
         async with self.vault(context) as vault, aclosing(vault.erasure.erase(asked)) as messages:
-            # An idle vault is closed; one that goes on erasing after its caller has left is not.
+            first = await anext(messages)
+            # It runs now. An idle vault is closed; one that goes on erasing after its caller has left is not.
             self._keep_open(self.vault(context))
+            yield convert.message_to_pb(first)
             async for message in messages:
                 yield convert.message_to_pb(message)
 
@@ -50,5 +53,7 @@ class EraseServicer(TenantServicer, erase_pb2_grpc.EraseServiceServicer):
 
 
 async def _until_erased(lease: VaultLease) -> None:
-    async with lease as vault:
-        await vault.erasure.wait()
+    # After an error, the keeper of erasures opens the vault again.
+    with suppress(MnemonError):
+        async with lease as vault:
+            await vault.erasure.wait()
