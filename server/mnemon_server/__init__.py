@@ -2,7 +2,7 @@
 
 import os
 
-from mnemon._version import __version__
+from mnemon.shared.version import __version__
 
 # ONNX Runtime reports its use to Microsoft unless this is set before its first import. All modules that import it are
 # below this package, so no process of ours gets there without passing here; and children inherit it.

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from mnemon._cli.options import Seconds
-from mnemon._terminal import echo
+from mnemon.shared.terminal import Seconds, echo
 
 from mnemon_server import __version__
 from mnemon_server.commands.audit import audit

@@ -6,7 +6,7 @@ from shutil import copytree
 
 import pytest
 from mnemon import AsyncClient, Client, UnavailableError
-from mnemon._backup_folder import BackupFolder
+from mnemon.shared.backup_folder import BackupFolder
 from mnemon_server.engines.vault_folders import finish_replacements
 
 from tests.support.killed_at import run_killed

@@ -17,7 +17,7 @@ from mnemon import (
     InvalidArgumentError,
     InvalidCursorError,
 )
-from mnemon._backup_folder import BackupFolder
+from mnemon.shared.backup_folder import BackupFolder
 from mnemon.v1.backup_pb2 import CreateBackupRequest
 
 from tests.support import command

@@ -73,7 +73,7 @@ def test_a_vault_that_cannot_be_read_is_not_verified(tmp_path: Path) -> None:
 def test_a_program_is_told_whose_the_folder_is(tmp_path: Path) -> None:
     folder = of_another(tmp_path / "data")
     ended = run_unprivileged("-c", "import mnemon, sys; mnemon.Mnemon(sys.argv[1], embedding_model='hashing')", folder)
-    assert ended.stderr.splitlines()[-1].startswith("mnemon._errors.ConfigurationError: ")
+    assert ended.stderr.splitlines()[-1].startswith("mnemon.shared.errors.ConfigurationError: ")
     assert f"belongs to uid {OTHER_UID}" in ended.stderr and "set data_dir" in ended.stderr
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import mnemon
 import pytest
-from mnemon import _errors
+from mnemon.shared import errors as _errors
 
 _HEAVY = {
     "numpy",
@@ -50,7 +50,7 @@ def test_every_value_and_error_is_exported() -> None:
     }
 
     parts_of_filters = {"Operator", "Condition", "AllOf", "AnyOf", "Negation"}
-    assert public - set(mnemon.__all__) == {"JsonValue", *parts_of_filters}
+    assert public - set(mnemon.__all__) == {"Answer", "JsonValue", *parts_of_filters}
 
 
 def test_the_package_declares_that_it_is_typed() -> None:

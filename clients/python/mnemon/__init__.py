@@ -3,11 +3,11 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mnemon._version import __version__ as __version__
+from mnemon.shared.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from mnemon._errors import *  # noqa: F403
     from mnemon._facade import *  # noqa: F403
+    from mnemon.shared.errors import *  # noqa: F403
 
     __all__: list[str]
 else:
@@ -15,9 +15,10 @@ else:
     def __getattr__(name: str) -> Any:
         """Imports all public names when one is first used: a server uses only `mnemon.v1`, and starts sooner."""
         if name == "__all__" or not name.startswith("_"):
-            from mnemon import _errors, _facade
+            from mnemon import _facade
+            from mnemon.shared import errors
 
-            public = {each: getattr(module, each) for module in (_errors, _facade) for each in module.__all__}
+            public = {each: getattr(module, each) for module in (errors, _facade) for each in module.__all__}
             public["__all__"] = sorted(public)
             globals().update(public)
             if name in public:

@@ -11,10 +11,10 @@ from google.protobuf.message import Message
 from mnemon import _archive_lines as lines
 from mnemon._bulk import BulkMethod
 from mnemon._enums import choice, members_by_number, numbers_by_member
-from mnemon._errors import IncompleteArchiveError, InvalidArgumentError, MnemonError
 from mnemon._messages.convert import invalid
 from mnemon._status import error_from_item
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult
+from mnemon.shared.errors import IncompleteArchiveError, InvalidArgumentError, MnemonError
 from mnemon.v1 import archive_pb2 as pb
 
 _CONFLICTS_TO_PB = numbers_by_member(ImportConflict, pb.ImportConflict.DESCRIPTOR)

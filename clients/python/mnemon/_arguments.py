@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin
 
-from mnemon._errors import InvalidArgumentError
 from mnemon._values.documents import Scope
+from mnemon.shared.errors import InvalidArgumentError
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 

@@ -6,8 +6,8 @@ import time
 import grpc
 
 from mnemon._channel import Target
-from mnemon._errors import DeadlineExceededError
 from mnemon._status import error_from_call, is_busy, late
+from mnemon.shared.errors import DeadlineExceededError
 
 CALLS_IN_FLIGHT_MAX = 64
 """Single calls of a client in flight at the same time; the others wait.

@@ -13,8 +13,8 @@ from google.protobuf.message import Message
 
 from mnemon._authorization import Credential
 from mnemon._channel import MESSAGE_BYTES_MAX
-from mnemon._errors import CallCancelledError, InternalError, MessageTooLargeError, MnemonError, UnavailableError
 from mnemon._status import is_busy
+from mnemon.shared.errors import CallCancelledError, InternalError, MessageTooLargeError, MnemonError, UnavailableError
 
 BATCH_ITEMS_MAX = 64
 BATCH_BYTES_MAX = 512 << 10

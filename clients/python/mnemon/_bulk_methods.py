@@ -7,11 +7,11 @@ from typing import Any, ClassVar, TypeVar
 from google.protobuf.message import Message
 
 from mnemon._bulk import BulkMethod
-from mnemon._errors import MnemonError
 from mnemon._messages import documents, records
 from mnemon._messages.translation import read
 from mnemon._values import documents as values
 from mnemon._values import facts, memories, semantic, timeline
+from mnemon.shared.errors import MnemonError
 from mnemon.v1 import episodic_pb2, facts_pb2, knowledge_store_pb2, memory_pb2, semantic_pb2
 
 _Given = TypeVar("_Given")

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from mnemon import _readiness as readiness
 from mnemon._attempts import CALLS_IN_FLIGHT_MAX, Attempts
 from mnemon._channel import DEFAULT_TIMEOUT_S, Target
-from mnemon._errors import ClientClosedError
+from mnemon.shared.errors import ClientClosedError
 
 CLOSED = "the client is closed"
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.descriptor import EnumDescriptor
 
-from mnemon._errors import InvalidArgumentError
+from mnemon.shared.errors import InvalidArgumentError
 
 _Member = TypeVar("_Member", bound=StrEnum)
 

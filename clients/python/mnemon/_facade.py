@@ -42,11 +42,6 @@ from mnemon._sync.semantic import Semantic
 from mnemon._sync.timeline import Timeline
 from mnemon._sync.tools import Tools
 from mnemon._sync.watch import Watch
-from mnemon._tool_definitions import (
-    MemoryAction,
-    ResponseFormat,
-    SchemaStyle,
-)
 from mnemon._values.access import ApiKey, Identity, KeyPage, KeySecret, Role
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind
 from mnemon._values.backups import Backup, BackupProgress
@@ -215,6 +210,11 @@ from mnemon._values.tools import (
     ToolOutput,
     ToolProtocol,
     VcpCommand,
+)
+from mnemon.shared.tool_definitions import (
+    MemoryAction,
+    ResponseFormat,
+    SchemaStyle,
 )
 
 __all__ = [

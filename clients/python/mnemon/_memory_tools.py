@@ -6,14 +6,14 @@ from functools import partial, wraps
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 from uuid import UUID
 
-from mnemon import _tool_definitions as definitions
 from mnemon._async.client import AsyncClient
 from mnemon._messages.convert import invalid, text
-from mnemon._namespaces import needed_of, template_keys, template_labels
 from mnemon._sync.client import Client
-from mnemon._tool_definitions import ResponseFormat, SchemaStyle, ToolDefinition
 from mnemon._values.facts import FactMatch
 from mnemon._values.tools import ToolOutput
+from mnemon.shared import tool_definitions as definitions
+from mnemon.shared.namespaces import needed_of, template_keys, template_labels
+from mnemon.shared.tool_definitions import ResponseFormat, SchemaStyle, ToolDefinition
 
 TextAndFacts: TypeAlias = tuple[str, list[FactMatch]]
 """What search_memory returns with the format "content_and_artifact"."""

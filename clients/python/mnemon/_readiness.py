@@ -5,7 +5,7 @@ import time
 import grpc
 
 from mnemon._arguments import check_number
-from mnemon._errors import DeadlineExceededError
+from mnemon.shared.errors import DeadlineExceededError
 
 METHOD = "/grpc.health.v1.Health/Check"
 

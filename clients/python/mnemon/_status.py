@@ -10,7 +10,7 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from mnemon import _errors as errors
+from mnemon.shared import errors
 from mnemon.v1 import common_pb2, errors_pb2
 
 REQUEST_ID_METADATA = "x-request-id"

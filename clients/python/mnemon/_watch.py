@@ -4,7 +4,10 @@ import random
 from collections.abc import Iterator
 
 from mnemon._authorization import Credential
-from mnemon._errors import (
+from mnemon._messages.changes import change_from_pb
+from mnemon._status import is_busy
+from mnemon._values import feed as changes
+from mnemon.shared.errors import (
     CallCancelledError,
     DeadlineExceededError,
     InternalError,
@@ -12,9 +15,6 @@ from mnemon._errors import (
     ServerUnreachableError,
     UnavailableError,
 )
-from mnemon._messages.changes import change_from_pb
-from mnemon._status import is_busy
-from mnemon._values import feed as changes
 from mnemon.v1 import changes_pb2 as pb
 
 SILENT_INTERVALS = 2.5

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-from mnemon._terminal import echo
+from mnemon.shared.terminal import echo
 
 from mnemon_server.commands.errors import explained
 from mnemon_server.config.loading import load_settings

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from mnemon._terminal import echo, filled
+from mnemon.shared.terminal import echo, filled
 
 from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
@@ -36,7 +36,7 @@ def backup(folder: str, data_dir: Path | None, master_key_file: Path | None, ten
 
     The folder appears once it is complete, and only its owner can read it.
     """
-    from mnemon._backup_folder import BackupFolder, read_manifest
+    from mnemon.shared.backup_folder import BackupFolder, read_manifest
     from rich.console import Console
     from rich.progress import DownloadColumn, Progress, TimeRemainingColumn
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import click
-from mnemon._terminal import echo
+from mnemon.shared.terminal import echo
 
 from mnemon_server.commands.master_keys import data_dir_option
 from mnemon_server.config.loading import load_settings

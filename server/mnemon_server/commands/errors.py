@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mnemon._terminal import echo
+from mnemon.shared.terminal import echo
 
 from mnemon_server.domain.errors import MnemonError
 

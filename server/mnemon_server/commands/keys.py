@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from mnemon._terminal import echo, span
+from mnemon.shared.terminal import echo, span
 
 from mnemon_server.commands.master_keys import DataFolder, with_folder
 from mnemon_server.domain.access import (

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
 
-from mnemon._terminal import echo
+from mnemon.shared.terminal import echo
 
 from mnemon_server.assembly.embedder import open_configured_embedder
 from mnemon_server.assembly.master_keys import read_master_keys

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
-from mnemon._terminal import echo
+from mnemon.shared.terminal import echo
 
 from mnemon_server import app
 from mnemon_server.assembly.settings import backend_of

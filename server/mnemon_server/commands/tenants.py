@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from mnemon._terminal import echo
+from mnemon.shared.terminal import echo
 
 from mnemon_server.commands.keys import text_of_time
 from mnemon_server.commands.master_keys import DataFolder, with_folder

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from mnemon._terminal import echo
+from mnemon.shared.terminal import echo
 
 if TYPE_CHECKING:
     from mnemon_server.engines.events.format.inspection import SegmentReport

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from mnemon._terminal import echo
+from mnemon.shared.terminal import echo
 
 from mnemon_server.commands.errors import explained
 from mnemon_server.commands.master_keys import master_key_option, master_keys

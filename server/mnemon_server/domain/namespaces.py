@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from mnemon._namespaces import LABEL_BYTES_MAX, LABELS_MAX, is_blank, label_of, namespace_labels, namespace_text
+from mnemon.shared.namespaces import LABEL_BYTES_MAX, LABELS_MAX, is_blank, label_of, namespace_labels, namespace_text
 
 from mnemon_server.domain.errors import ConfigurationError, FieldViolation, InvalidArgumentError
 from mnemon_server.domain.filters import AllOf, Condition, Expression, Operator

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from mnemon._namespaces import is_blank
+from mnemon.shared.namespaces import is_blank
 
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX, DOC_ID_BYTES_MAX, Document
 from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values

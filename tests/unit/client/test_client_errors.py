@@ -8,8 +8,8 @@ import mnemon
 import pytest
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2
-from mnemon import _errors
 from mnemon._status import error_from_item
+from mnemon.shared import errors as _errors
 from mnemon.v1 import common_pb2, errors_pb2, knowledge_store_pb2
 
 from tests.unit.client.scripted_server import failing, scripted_server, silent

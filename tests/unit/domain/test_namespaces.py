@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon._namespaces import is_blank
+from mnemon.shared.namespaces import is_blank
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.facts import record_id
 from mnemon_server.domain.filters import Expression, matches

@@ -10,9 +10,9 @@ from google.protobuf.message import Message
 
 from mnemon._bulk import Batch, Batcher, BulkMethod, Resumption, StreamBrokenError
 from mnemon._channel import Target
-from mnemon._errors import DeadlineExceededError, ServerUnreachableError
 from mnemon._status import error_from_call
 from mnemon._stream_status import StreamStatus
+from mnemon.shared.errors import DeadlineExceededError, ServerUnreachableError
 
 StreamMethod: TypeAlias = "grpc.aio.StreamStreamMultiCallable[Any, Any]"
 """A method of a stub that streams in both directions."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import grpc
 
 from mnemon._async.service import AsyncService
-from mnemon._errors import UnavailableError
 from mnemon._messages.calls import erase_to_pb
 from mnemon._messages.translation import read
 from mnemon._status import error_from_call
 from mnemon._values import documents, erasures, filters
+from mnemon.shared.errors import UnavailableError
 from mnemon.v1 import erase_pb2 as pb
 from mnemon.v1.erase_pb2_grpc import EraseServiceStub
 

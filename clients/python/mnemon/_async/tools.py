@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from mnemon import _tool_definitions as definitions
 from mnemon._async.service import AsyncService
 from mnemon._messages import tools as tool_requests
 from mnemon._messages.translation import read, request
 from mnemon._values import documents as values
 from mnemon._values import tools
+from mnemon.shared import tool_definitions as definitions
 from mnemon.v1 import tools_pb2 as pb
 from mnemon.v1.tools_pb2_grpc import ToolServiceStub
 

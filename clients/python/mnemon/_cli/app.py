@@ -13,13 +13,12 @@ from mnemon._cli.archive.import_command import import_files
 from mnemon._cli.context_protocol import serve_mcp
 from mnemon._cli.documents import commands as documents
 from mnemon._cli.documents.index import index
-from mnemon._cli.options import Seconds
 from mnemon._cli.profiles import PROFILE_VARIABLE, ProfileError, read_profile
 from mnemon._cli.session import Session
 from mnemon._cli.watching import show_changes, watch
-from mnemon._errors import MnemonError, ServerUnreachableError
-from mnemon._terminal import printable
-from mnemon._version import __version__
+from mnemon.shared.errors import MnemonError, ServerUnreachableError
+from mnemon.shared.terminal import Seconds, printable
+from mnemon.shared.version import __version__
 
 # gRPC's prefix before the cause: what failed, a status, and the address again.
 _CAUSE = re.compile(r"^(.*last error: )?([A-Z_]+: )?((ipv4|ipv6|unix):\S+: )?")

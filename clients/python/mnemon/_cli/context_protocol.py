@@ -6,11 +6,11 @@ import click
 
 from mnemon._cli.options import labels
 from mnemon._cli.session import Session
-from mnemon._errors import ConfigurationError
 from mnemon._mcp.identity import Identity
-from mnemon._terminal import echo
-from mnemon._tool_definitions import ALL_ACTIONS
-from mnemon._version import __version__
+from mnemon.shared.errors import ConfigurationError
+from mnemon.shared.terminal import echo
+from mnemon.shared.tool_definitions import ALL_ACTIONS
+from mnemon.shared.version import __version__
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 

@@ -14,11 +14,11 @@ from mnemon._cli import output as out
 from mnemon._cli.json_lines import EVENT_LINES, read_records, store_lines
 from mnemon._cli.progress import show_progress
 from mnemon._cli.session import Session
-from mnemon._terminal import echo
 from mnemon._values import bridge as bridge_values
 from mnemon._values import documents as values
 from mnemon._values import timeline
 from mnemon._values.semantic import ConflictPolicy
+from mnemon.shared.terminal import echo
 
 _LIMIT = 50
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)

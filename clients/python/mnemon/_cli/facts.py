@@ -14,10 +14,10 @@ from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.json_lines import FACT_LINES, read_records, store_lines
 from mnemon._cli.session import Session
-from mnemon._namespaces import namespace_text
-from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values import facts as fact_values
+from mnemon.shared.namespaces import namespace_text
+from mnemon.shared.terminal import echo
 
 _SHOWN_CHARACTERS_MAX = 100
 _OPERATORS = {"=": "$eq", "!=": "$ne", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}

@@ -15,10 +15,10 @@ from mnemon._cli.documents.sources import STDIN, Unreadable, without_nulls
 from mnemon._cli.output import plain
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
-from mnemon._errors import MnemonError
-from mnemon._terminal import echo
 from mnemon._values import facts, memories, timeline
 from mnemon._values.documents import SCOPE_FIELDS
+from mnemon.shared.errors import MnemonError
+from mnemon.shared.terminal import echo
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.json_lines import MEMORY_LINES, LineReport, read_records, store_lines
 from mnemon._cli.session import Session
-from mnemon._errors import MemoryExistsError, MnemonError
-from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon._values.filters import F
+from mnemon.shared.errors import MemoryExistsError, MnemonError
+from mnemon.shared.terminal import echo
 
 _SAID = ("content", *memories.TAGS, "is_global", "decay", "metadata")
 """The fields of a memory that a line sets."""

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,11 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
-from mnemon._namespaces import likely_labels, namespace_labels, namespace_text
-from mnemon._terminal import echo
 from mnemon._values.documents import AckLevel, FilterValue, Scope, SearchMode
 from mnemon._values.filters import AllOf, Condition, Filter, Operator
 from mnemon._values.memories import TAGS
+from mnemon.shared.namespaces import likely_labels, namespace_labels, namespace_text
+from mnemon.shared.terminal import echo
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Options = Mapping[str, Callable[[Any], Any]]
@@ -180,17 +179,6 @@ def _joined(comparisons: tuple[Filter, ...]) -> Filter:
 
 
 # Options
-
-
-class Seconds(click.FloatRange):
-    """A duration in seconds; click's ranges accept nan, and inf without an upper bound."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
-        seconds = float(super().convert(value, param, ctx))
-        if not math.isfinite(seconds):
-            self.fail(f"{value} is not a number of seconds, such as 30 or 0.5", param, ctx)
-        return seconds
 
 
 def choice_of(members: Iterable[str]) -> click.Choice[str]:

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mnemon._cli.session import Session
-from mnemon._errors import InvalidOperationError, NotFoundError
-from mnemon._terminal import echo, printable
 from mnemon._values.documents import JsonValue, RelevanceOfBest
+from mnemon.shared.errors import InvalidOperationError, NotFoundError
+from mnemon.shared.terminal import echo, printable
 
 LIST_LIMIT = 100
 _PAGE_SIZE_MAX = 1000

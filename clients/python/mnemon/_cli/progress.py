@@ -17,8 +17,8 @@ from rich.progress import (
 )
 
 from mnemon._cli.session import Session
-from mnemon._terminal import echo
 from mnemon._values.documents import JsonValue
+from mnemon.shared.terminal import echo
 
 _Step = TypeVar("_Step", bound=JsonValue)
 

@@ -13,8 +13,8 @@ from mnemon._cli import output as out
 from mnemon._cli.documents.sources import STDIN
 from mnemon._cli.options import choice_of, json_option, yes_option
 from mnemon._cli.session import Session
-from mnemon._terminal import echo
 from mnemon._values.rules import ResolvedRule, RuleOrder
+from mnemon.shared.terminal import echo
 
 _DESCRIPTION_CHARACTERS_MAX = 160
 _FILE_BYTES_MAX = 1 << 20

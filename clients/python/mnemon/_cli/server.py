@@ -26,12 +26,12 @@ from mnemon._cli.archive.files import new_file, refuse_existing
 from mnemon._cli.output import field_table, short_time, show
 from mnemon._cli.session import Session
 from mnemon._sync.backups import Report
-from mnemon._terminal import echo, filled, span
 from mnemon._values.access import ApiKey, Identity, KeySecret, Role
 from mnemon._values.backups import Backup, BackupProgress
 from mnemon._values.erasures import EraseProgress, ErasureReceipt
 from mnemon._values.server import ServerInfo
 from mnemon._values.tenants import Quotas, Tenant, TenantUsage
+from mnemon.shared.terminal import echo, filled, span
 
 _WHOLE_KEY = re.compile(r"mn_([^_]*)_.*", re.DOTALL)
 _QUOTAS_HELP = 'What it may use, as JSON, such as {"calls_per_second": 50}.'

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from mnemon._async.client import AsyncClient
 from mnemon._authorization import API_KEY_VARIABLE, key_in_environment
-from mnemon._errors import MnemonError, UnauthenticatedError
 from mnemon._sync.client import Client
-from mnemon._terminal import printable
+from mnemon.shared.errors import MnemonError, UnauthenticatedError
+from mnemon.shared.terminal import printable
 
 _AnyClient = TypeVar("_AnyClient", Client, AsyncClient)
 _PIPE_COLUMNS = 100_000

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.session import Session
-from mnemon._terminal import echo
 from mnemon._values import conflicts, decisions, semantic
 from mnemon._values import documents as values
+from mnemon.shared.terminal import echo
 
 _NAMES = {"create_time": "learnt", "update_time": "changed"}
 _SHOWN_APART = {"memory_id", "content", "metadata", "embedding", *semantic.TAGS}

@@ -8,13 +8,13 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from mnemon import _tool_definitions as definitions
 from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.session import Session
-from mnemon._terminal import echo
 from mnemon._values import tools as tool_values
 from mnemon._values.tools import ParseOptions
+from mnemon.shared import tool_definitions as definitions
+from mnemon.shared.terminal import echo
 
 _actions_option = click.option(
     "--permit",

@@ -11,7 +11,6 @@ from mnemon._cli.output import one_line
 from mnemon._cli.session import Session
 from mnemon._messages.changes import TYPES_TO_PB, Since
 from mnemon._sync.watch import Watch
-from mnemon._terminal import echo, printable
 from mnemon._values.bridge import PruneAction
 from mnemon._values.decisions import Decision
 from mnemon._values.feed import (
@@ -24,6 +23,7 @@ from mnemon._values.feed import (
     Reconciliation,
     ServiceWarning,
 )
+from mnemon.shared.terminal import echo, printable
 
 _CONTENT_CHARACTERS_MAX = 80
 _DONE = {PruneAction.DELETE: "deleted", PruneAction.DEMOTE: "demoted", None: "changed"}

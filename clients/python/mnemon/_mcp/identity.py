@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mnemon._errors import ConfigurationError
-from mnemon._namespaces import LABEL_RULE, is_label, template_keys, template_labels
 from mnemon._values.documents import Scope
+from mnemon.shared.errors import ConfigurationError
+from mnemon.shared.namespaces import LABEL_RULE, is_label, template_keys, template_labels
 
 _OPTIONS = {"org_id": "--org", "user_id": "--user", "agent_id": "--agent"}
 

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mnemon._async.client import AsyncClient
 from mnemon._mcp.identity import Identity
-from mnemon._tool_results import RESULT_KIB_DEFAULT, as_json, bounded
 from mnemon._values.documents import FilterValue
 from mnemon._values.timeline import EventFilters
+from mnemon.shared.tool_results import RESULT_KIB_DEFAULT, as_json, bounded
 
 SEARCH_KNOWLEDGE, QUERY_TIMELINE = "search_knowledge", "query_timeline"
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)

@@ -12,10 +12,10 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from mnemon._async.client import AsyncClient
-from mnemon._errors import ConfigurationError, MnemonError, ToolNotFoundError
 from mnemon._mcp.identity import Identity
 from mnemon._mcp.searches import NOTHING_RELEVANT, OWN_TOOLS
-from mnemon._tool_definitions import MANAGE_MEMORY, SEARCH_MEMORY
+from mnemon.shared.errors import ConfigurationError, MnemonError, ToolNotFoundError
+from mnemon.shared.tool_definitions import MANAGE_MEMORY, SEARCH_MEMORY
 
 _NAME = "mnemon"
 _INSTRUCTIONS = (

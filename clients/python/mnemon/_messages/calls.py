@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mnemon._arguments import check_number, check_whole
-from mnemon._errors import InvalidArgumentError
 from mnemon._messages import convert
 from mnemon._messages.convert import invalid
 from mnemon._messages.filters import where_to_pb
@@ -16,6 +15,7 @@ from mnemon._messages.translation import read, request
 from mnemon._values import bridge, facts, filters, semantic, tenants
 from mnemon._values import documents as values
 from mnemon._values.rules import MergeRule
+from mnemon.shared.errors import InvalidArgumentError
 from mnemon.v1 import (
     bridge_pb2,
     common_pb2,

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from google.protobuf import duration_pb2, timestamp_pb2
 
 from mnemon._arguments import plain
-from mnemon._errors import InternalError, InvalidArgumentError
-from mnemon._namespaces import label_of, likely_labels
 from mnemon._values import documents as values
+from mnemon.shared.errors import InternalError, InvalidArgumentError
+from mnemon.shared.namespaces import label_of, likely_labels
 from mnemon.v1 import common_pb2
 
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1

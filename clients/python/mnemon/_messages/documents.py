@@ -1,19 +1,16 @@
 """The requests about documents that need more than their fields, and what is said about filters."""
 
-import sys
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from traceback import walk_stack
 from typing import Any, TypeAlias
 
 from mnemon._enums import choice
-from mnemon._errors import FieldViolation, IgnoredFilterWarning, InvalidArgumentError, UnmatchedFilterWarning
 from mnemon._messages.convert import invalid
 from mnemon._messages.filters import where_to_pb
 from mnemon._messages.translation import request
 from mnemon._values import documents as values
 from mnemon._values.filters import FilterLike
+from mnemon.shared.errors import FieldViolation, InvalidArgumentError, warn_of_filters
 from mnemon.v1 import knowledge_store_pb2 as pb
 
 DocumentLike: TypeAlias = values.Document | tuple[str, str] | tuple[str, str, Mapping[str, values.MetadataValue] | None]
@@ -101,22 +98,6 @@ def check_filters(response: _Filtered, *, strict: bool) -> None:
         message = "; ".join(f"{violation.field}: {violation.description}" for violation in violations)
         raise InvalidArgumentError(message, reason="INVALID_ARGUMENT", violations=violations)
     warn_of_filters(response.ignored_filters, response.unmatched_filters)
-
-
-def warn_of_filters(ignored: Iterable[Any], unmatched: Iterable[Any]) -> None:
-    """Warns of filters, each with a `key` and a `reason`, where the caller's code calls this package."""
-    found: list[tuple[str, type[Warning]]]
-    found = [(f"the filter {each.key!r} was not applied: {each.reason}", IgnoredFilterWarning) for each in ignored]
-    found += [(f"the filter {each.key!r} finds nothing: {each.reason}", UnmatchedFilterWarning) for each in unmatched]
-    level = _outside() if found else 0
-    for message, kind in found:
-        warnings.warn(message, kind, stacklevel=level)
-
-
-def _outside() -> int:
-    """The level, for the function that calls this one, of the nearest frame outside of the client and the server."""
-    frames = (frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_stack(sys._getframe(1)))
-    return next((level for level, name in enumerate(frames, 1) if name not in ("mnemon", "mnemon_server")), 1)
 
 
 def no_answer(mode: str | None) -> values.SearchAnswer:

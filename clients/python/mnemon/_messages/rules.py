@@ -15,8 +15,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from mnemon._enums import words_by_number
-from mnemon._errors import FieldViolation, InvalidArgumentError
 from mnemon._messages.convert import invalid
+from mnemon.shared.errors import FieldViolation, InvalidArgumentError
 from mnemon.v1 import rules_pb2 as pb
 
 _Part = TypeVar("_Part", bound=Message)

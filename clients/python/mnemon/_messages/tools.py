@@ -4,15 +4,15 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mnemon import _tool_definitions as definitions
 from mnemon._arguments import check_flag
 from mnemon._enums import numbers_by_member
 from mnemon._messages.convert import invalid
 from mnemon._messages.filters import check_keywords
 from mnemon._messages.translation import request
-from mnemon._namespaces import needed_of, template_keys, template_labels
 from mnemon._values import documents as values
 from mnemon._values import tools
+from mnemon.shared import tool_definitions as definitions
+from mnemon.shared.namespaces import needed_of, template_keys, template_labels
 from mnemon.v1 import tools_pb2 as pb
 
 _ACTIONS = numbers_by_member(definitions.MemoryAction, pb.MemoryAction.DESCRIPTOR)

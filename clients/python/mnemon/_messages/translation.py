@@ -25,7 +25,6 @@ from mnemon._messages import convert
 from mnemon._messages.json import object_from_pb, object_to_pb
 from mnemon._messages.rules import field_from_pb, rule_from_pb
 from mnemon._status import error_from_item
-from mnemon._tool_definitions import ResponseFormat
 from mnemon._values.access import Role
 from mnemon._values.archive import RecordKind
 from mnemon._values.bridge import PruneAction, RoutingMode
@@ -34,6 +33,7 @@ from mnemon._values.facts import PutMode
 from mnemon._values.memories import DecayPolicy
 from mnemon._values.rules import RuleOrder
 from mnemon._values.semantic import ConflictPolicy
+from mnemon.shared.tool_definitions import ResponseFormat
 from mnemon.v1 import bridge_pb2, common_pb2, decisions_pb2, rules_pb2
 
 _Value = TypeVar("_Value")

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import grpc
 
-from mnemon._backup_folder import BackupFolder, read_manifest
 from mnemon._channel import PathLike
-from mnemon._errors import IncompleteBackupError
 from mnemon._messages.convert import invalid
 from mnemon._messages.translation import read, request
 from mnemon._status import error_from_call
 from mnemon._sync.service import Service
 from mnemon._values.backups import Backup, BackupProgress
+from mnemon.shared.backup_folder import BackupFolder, read_manifest
+from mnemon.shared.errors import IncompleteBackupError
 from mnemon.v1 import backup_pb2 as pb
 from mnemon.v1.backup_pb2_grpc import BackupServiceStub
 

@@ -4,12 +4,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 
-from mnemon import _tool_definitions as definitions
 from mnemon._messages import tools as tool_requests
 from mnemon._messages.translation import read, request
 from mnemon._sync.service import Service
 from mnemon._values import documents as values
 from mnemon._values import tools
+from mnemon.shared import tool_definitions as definitions
 from mnemon.v1 import tools_pb2 as pb
 from mnemon.v1.tools_pb2_grpc import ToolServiceStub
 

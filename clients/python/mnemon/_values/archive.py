@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from mnemon._errors import MnemonError
 from mnemon._values.documents import JsonValue
+from mnemon.shared.errors import MnemonError
 
 FORMAT_VERSION = 1
 

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias, TypedDict, overload
+from typing import Any, TypeAlias, TypedDict, TypeVar, overload
 
-from mnemon._errors import MnemonError
 from mnemon._values.display import html_table, short_repr
+from mnemon.shared.errors import MnemonError
+
+_Item = TypeVar("_Item")
 
 MetadataValue: TypeAlias = str | int | float | bool | Sequence[str] | datetime
 """One typed value: 5, 5.0, True and "5" are four different values. Times carry a zone."""
@@ -72,6 +74,8 @@ class JsonValue:
     """The base of all values: they can be written as JSON, and are short in a prompt and a table in a notebook."""
 
     __slots__ = ()
+    _SPREAD = ""
+    """The field with the record of a match."""
 
     def __init_subclass__(cls) -> None:
         # Of a class without this method, dataclasses would write all fields.
@@ -89,10 +93,13 @@ class JsonValue:
 
     def to_json(self) -> str:
         """The value as JSON."""
-        return json.dumps(self._fields(), default=_to_json, ensure_ascii=False)
+        return json.dumps(self, default=_to_json, ensure_ascii=False)
 
     def _fields(self) -> dict[str, Any]:
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        """What the JSON has: the fields; those of the record in a match are beside its own."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        record = found.pop(self._SPREAD, None)
+        return {**record._fields(), **found} if record else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +155,8 @@ class Passage(JsonValue):
 class SearchResult(JsonValue):
     """One document found. `score` is its relevance, 0 (none) to 1 (the query's own text)."""
 
+    _SPREAD = "document"
+
     document: Document
     score: float
     source: str
@@ -176,10 +185,6 @@ class SearchResult(JsonValue):
     def passage_text(self) -> str:
         """The text of the passage that scored best; the whole content if there is no such passage."""
         return self.content[self.passage.start : self.passage.end] if self.passage else self.content
-
-    def _fields(self) -> dict[str, Any]:
-        found = asdict(self)
-        return {**found.pop("document"), **found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +247,34 @@ class SearchDiagnostics(Relevance):
     duration_s: float
 
 
+class Answer(RelevanceOfBest, JsonValue, Sequence[_Item]):
+    """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
+
+    __slots__ = ()
+    results: tuple[Any, ...]
+
+    @property
+    def _items(self) -> tuple[_Item, ...]:
+        return self.results
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[_Item]:
+        return iter(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> _Item: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[_Item, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> _Item | tuple[_Item, ...]:
+        return self._items[index]
+
+
 @dataclass(frozen=True, slots=True)
-class SearchAnswer(RelevanceOfBest, JsonValue, Sequence[SearchResult]):
+class SearchAnswer(Answer[SearchResult]):
     """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
 
     results: tuple[SearchResult, ...]
@@ -252,30 +283,6 @@ class SearchAnswer(RelevanceOfBest, JsonValue, Sequence[SearchResult]):
     truncated: bool = False
     """The answer ended at 3 MiB: not all results fit."""
     unmatched_filters: tuple[UnmatchedFilter, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __iter__(self) -> Iterator[SearchResult]:
-        return iter(self.results)
-
-    @overload
-    def __getitem__(self, index: int) -> SearchResult: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[SearchResult, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> SearchResult | tuple[SearchResult, ...]:
-        return self.results[index]
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "results": [result._fields() for result in self.results],
-            "ignored_filters": [asdict(ignored) for ignored in self.ignored_filters],
-            "unmatched_filters": [asdict(unmatched) for unmatched in self.unmatched_filters],
-            "diagnostics": asdict(self.diagnostics),
-            "truncated": self.truncated,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,13 +315,6 @@ class IndexResult(JsonValue):
     doc_id: str
     receipt: WriteReceipt | None = None
     error: MnemonError | None = None
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "doc_id": self.doc_id,
-            "receipt": asdict(self.receipt) if self.receipt else None,
-            "error": self.error.to_dict() if self.error else None,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +366,14 @@ class StoreHealth(JsonValue):
     """Records deleted on a ChromaDB server: only its operator can remove what it still keeps of them."""
 
 
-def _to_json(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
+def _to_json(value: object) -> Any:
+    match value:
+        case JsonValue():
+            return value._fields()
+        case MnemonError():
+            return value.to_dict()
+        case datetime():
+            return value.isoformat()
+        case Mapping():
+            return dict(value)
     raise TypeError(f"{type(value).__name__} is not a value of a document")

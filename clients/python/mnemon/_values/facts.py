@@ -1,14 +1,14 @@
 """The values of facts that callers give and get."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias
 
-from mnemon._errors import MnemonError
-from mnemon._values.documents import JsonValue, MetadataValue, RelevanceOfBest, SearchDiagnostics, WriteReceipt
+from mnemon._values.documents import Answer, JsonValue, MetadataValue, SearchDiagnostics, WriteReceipt
 from mnemon._values.filters import Filter
+from mnemon.shared.errors import MnemonError
 
 Namespace: TypeAlias = tuple[str, ...]
 """Where a fact is: 1 to 16 labels, compared one by one. A label is text of 1 to 256 bytes."""
@@ -90,9 +90,6 @@ class FactReceipt(JsonValue):
         """The key, also where the server chose it."""
         return self.receipt.id
 
-    def _fields(self) -> dict[str, Any]:
-        return {"receipt": asdict(self.receipt), "fact": self.fact._fields() if self.fact else None}
-
 
 @dataclass(frozen=True, slots=True)
 class PutResult(JsonValue):
@@ -109,12 +106,7 @@ class PutResult(JsonValue):
         return self.receipt.id if self.receipt else ""
 
     def _fields(self) -> dict[str, Any]:
-        return {
-            "position": self.position,
-            "key": self.key,
-            "receipt": asdict(self.receipt) if self.receipt else None,
-            "error": self.error.to_dict() if self.error else None,
-        }
+        return {**JsonValue._fields(self), "key": self.key}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +119,12 @@ class RenewResult(JsonValue):
     """None also for a fact without a ttl, which never expires."""
     error: MnemonError | None = None
 
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "namespace": self.namespace,
-            "key": self.key,
-            "expire_time": self.expire_time,
-            "error": self.error.to_dict() if self.error else None,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class FactMatch(JsonValue):
     """One fact found. `score` is its relevance, 0 to 1, which orders results; None if nothing was searched for."""
+
+    _SPREAD = "fact"
 
     fact: Fact
     score: float | None = None
@@ -161,41 +147,15 @@ class FactMatch(JsonValue):
         """The fact's value."""
         return self.fact.value
 
-    def _fields(self) -> dict[str, Any]:
-        scores = {"score": self.score, "similarity": self.similarity, "keyword_score": self.keyword_score}
-        return {**self.fact._fields(), **scores}
-
 
 @dataclass(frozen=True, slots=True)
-class FactAnswer(RelevanceOfBest, JsonValue, Sequence[FactMatch]):
+class FactAnswer(Answer[FactMatch]):
     """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
 
     results: tuple[FactMatch, ...]
     diagnostics: SearchDiagnostics
     truncated: bool = False
     """The answer ended at 3 MiB: not all results fit."""
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __iter__(self) -> Iterator[FactMatch]:
-        return iter(self.results)
-
-    @overload
-    def __getitem__(self, index: int) -> FactMatch: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[FactMatch, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> FactMatch | tuple[FactMatch, ...]:
-        return self.results[index]
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "results": [result._fields() for result in self.results],
-            "diagnostics": asdict(self.diagnostics),
-            "truncated": self.truncated,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +164,6 @@ class FactPage(JsonValue):
 
     facts: tuple[Fact, ...]
     next_page_token: str
-
-    def _fields(self) -> dict[str, Any]:
-        return {"facts": [fact._fields() for fact in self.facts], "next_page_token": self.next_page_token}
 
 
 @dataclass(frozen=True, slots=True)

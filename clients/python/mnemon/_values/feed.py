@@ -1,6 +1,6 @@
 """The values of the change feed."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -204,11 +204,6 @@ class Change(JsonValue):
     details: ChangeDetails | None = None
     """Further details."""
 
-    def _fields(self) -> dict[str, Any]:
-        # Of all records, only a fact is written in another form than its fields have.
-        record = {"record": self.record._fields()} if isinstance(self.record, Fact) else {}
-        return {**asdict(self), **record}
-
 
 @dataclass(frozen=True, slots=True)
 class ChangePage(JsonValue):
@@ -217,7 +212,3 @@ class ChangePage(JsonValue):
     changes: tuple[Change, ...]
     cursor: str
     caught_up: bool
-
-    def _fields(self) -> dict[str, Any]:
-        changes = [change._fields() for change in self.changes]
-        return {"changes": changes, "cursor": self.cursor, "caught_up": self.caught_up}

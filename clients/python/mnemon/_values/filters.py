@@ -6,8 +6,9 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from mnemon._enums import choice
-from mnemon._errors import InvalidArgumentError
 from mnemon._values.documents import MetadataValue
+from mnemon.shared.errors import InvalidArgumentError
+from mnemon.shared.tool_definitions import FILTER_OPERATORS
 
 
 class Operator(StrEnum):
@@ -158,19 +159,7 @@ def as_filter(given: FilterLike) -> Filter:
     return found[0] if len(found) == 1 else AllOf(found)
 
 
-FACT_OPERATORS = {
-    f"${operator.value}": operator
-    for operator in (
-        Operator.EQ,
-        Operator.NE,
-        Operator.GT,
-        Operator.GTE,
-        Operator.LT,
-        Operator.LTE,
-        Operator.IN,
-        Operator.NIN,
-    )
-}
+FACT_OPERATORS = {name: Operator(name.removeprefix("$")) for name in FILTER_OPERATORS}
 
 
 def as_fact_filter(given: object) -> Filter | None:

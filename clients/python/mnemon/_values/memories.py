@@ -1,25 +1,25 @@
 """The values of memories that callers give and get."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias, TypedDict, overload
+from typing import Any, TypeAlias, TypedDict
 
-from mnemon._errors import MnemonError
 from mnemon._values.documents import (
     SCOPE_FIELDS,
+    Answer,
     FilterValue,
     HealthStatus,
     JsonValue,
     MetadataValue,
-    RelevanceOfBest,
     Scope,
     ScopeFields,
     SearchDiagnostics,
     WriteReceipt,
 )
 from mnemon._values.filters import FilterLike
+from mnemon.shared.errors import MnemonError
 
 TAGS = {
     "type": 'The kind of memory, such as "preference".',
@@ -154,6 +154,8 @@ class MatchExplanation(JsonValue):
 class MemoryMatch(JsonValue):
     """One memory found. `score` is its relevance, 0 to 1, by which results are ordered."""
 
+    _SPREAD = "memory"
+
     memory: Memory
     score: float
     similarity: float | None = None
@@ -184,41 +186,15 @@ class MemoryMatch(JsonValue):
         """The memory's metadata."""
         return self.memory.metadata
 
-    def _fields(self) -> dict[str, Any]:
-        found = asdict(self)
-        return {**found.pop("memory"), **found}
-
 
 @dataclass(frozen=True, slots=True)
-class RecallAnswer(RelevanceOfBest, JsonValue, Sequence[MemoryMatch]):
+class RecallAnswer(Answer[MemoryMatch]):
     """The results of a recall, best first, and how they were found. It is itself a sequence of the results."""
 
     results: tuple[MemoryMatch, ...]
     diagnostics: SearchDiagnostics
     truncated: bool = False
     """The answer ended at 3 MiB: not all results fit."""
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __iter__(self) -> Iterator[MemoryMatch]:
-        return iter(self.results)
-
-    @overload
-    def __getitem__(self, index: int) -> MemoryMatch: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[MemoryMatch, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> MemoryMatch | tuple[MemoryMatch, ...]:
-        return self.results[index]
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "results": [result._fields() for result in self.results],
-            "diagnostics": asdict(self.diagnostics),
-            "truncated": self.truncated,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,12 +212,7 @@ class RememberResult(JsonValue):
         return self.receipt.id if self.receipt else ""
 
     def _fields(self) -> dict[str, Any]:
-        return {
-            "position": self.position,
-            "memory_id": self.memory_id,
-            "receipt": asdict(self.receipt) if self.receipt else None,
-            "error": self.error.to_dict() if self.error else None,
-        }
+        return {**JsonValue._fields(self), "memory_id": self.memory_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,15 +235,13 @@ class PurgeReceipt(JsonValue):
 class MemoryForecast(JsonValue):
     """A memory whose confidence decays."""
 
+    _SPREAD = "memory"
+
     memory: Memory
     confidence_then: float
     """Its confidence at the requested time, 0 to 1."""
     fade_time: datetime | None
     """When it falls, or fell, below the bound."""
-
-    def _fields(self) -> dict[str, Any]:
-        found = asdict(self)
-        return {**found.pop("memory"), **found}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,25 @@
 """The values that callers of the semantic memory pass and receive."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
-from mnemon._errors import MnemonError
 from mnemon._values.decisions import Conflict, Decision
 from mnemon._values.documents import (
     SCOPE_FIELDS,
+    Answer,
     JsonValue,
     MetadataValue,
     Relevance,
-    RelevanceOfBest,
     Scope,
     ScopeFields,
     SearchMode,
     WriteReceipt,
 )
 from mnemon._values.filters import FilterLike
+from mnemon.shared.errors import MnemonError
 
 TAGS = (*SCOPE_FIELDS, "source")
 """The short texts that describe a statement."""
@@ -141,19 +141,14 @@ class SaveResult(JsonValue):
         return self.receipt.id if self.receipt else ""
 
     def _fields(self) -> dict[str, Any]:
-        return {
-            "position": self.position,
-            "memory_id": self.memory_id,
-            "receipt": asdict(self.receipt) if self.receipt else None,
-            "duplicate": self.duplicate,
-            "decision_id": self.decision_id,
-            "error": self.error.to_dict() if self.error else None,
-        }
+        return {**JsonValue._fields(self), "memory_id": self.memory_id}
 
 
 @dataclass(frozen=True, slots=True)
 class SemanticMatch(JsonValue):
     """One statement found. `score` is its relevance, 0 to 1, by which results are ordered."""
+
+    _SPREAD = "memory"
 
     memory: SemanticMemory
     score: float
@@ -170,10 +165,6 @@ class SemanticMatch(JsonValue):
     def content(self) -> str:
         """The statement's text."""
         return self.memory.content
-
-    def _fields(self) -> dict[str, Any]:
-        scores = {name: getattr(self, name) for name in ("score", "similarity", "keyword_score")}
-        return {**asdict(self.memory), **scores}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,31 +191,13 @@ class SimilarityDiagnostics(Relevance):
 
 
 @dataclass(frozen=True, slots=True)
-class SimilarityAnswer(RelevanceOfBest, JsonValue, Sequence[SemanticMatch]):
+class SimilarityAnswer(Answer[SemanticMatch]):
     """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
 
     results: tuple[SemanticMatch, ...]
     diagnostics: SimilarityDiagnostics
     truncated: bool = False
     """The answer ended at 3 MiB: not all results fit."""
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __iter__(self) -> Iterator[SemanticMatch]:
-        return iter(self.results)
-
-    @overload
-    def __getitem__(self, index: int) -> SemanticMatch: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[SemanticMatch, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> SemanticMatch | tuple[SemanticMatch, ...]:
-        return self.results[index]
-
-    def _fields(self) -> dict[str, Any]:
-        return {"results": [result._fields() for result in self.results], "diagnostics": asdict(self.diagnostics)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,22 @@
 """The values that callers of the timeline pass and receive."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, overload
 
-from mnemon._errors import MnemonError
 from mnemon._values.documents import (
     SCOPE_FIELDS,
+    Answer,
     JsonValue,
     MetadataValue,
     Relevance,
-    RelevanceOfBest,
     Scope,
     ScopeFields,
     SearchMode,
 )
 from mnemon._values.filters import FilterLike
+from mnemon.shared.errors import MnemonError
 
 TAGS = (*SCOPE_FIELDS, "source")
 """The short texts that describe an event, beside its type."""
@@ -109,13 +108,6 @@ class RecordResult(JsonValue):
         """The event was known; nothing was written."""
         return self.receipt is not None and self.receipt.duplicate
 
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "position": self.position,
-            "receipt": asdict(self.receipt) if self.receipt else None,
-            "error": self.error.to_dict() if self.error else None,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class EventScore(JsonValue):
@@ -158,7 +150,7 @@ class WindowDiagnostics(Relevance):
 
 
 @dataclass(frozen=True, slots=True)
-class WindowAnswer(RelevanceOfBest, JsonValue, Sequence[EpisodicEvent]):
+class WindowAnswer(Answer[EpisodicEvent]):
     """The events of a window, newest first, or best first with a text. It is itself a sequence of the events."""
 
     results: tuple[EventMatch, ...]
@@ -173,20 +165,9 @@ class WindowAnswer(RelevanceOfBest, JsonValue, Sequence[EpisodicEvent]):
         """The events without their scores."""
         return tuple(match.event for match in self.results)
 
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __iter__(self) -> Iterator[EpisodicEvent]:
-        return iter(self.events)
-
-    @overload
-    def __getitem__(self, index: int) -> EpisodicEvent: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[EpisodicEvent, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> EpisodicEvent | tuple[EpisodicEvent, ...]:
-        return self.events[index] if isinstance(index, slice) else self.results[index].event
+    @property
+    def _items(self) -> tuple[EpisodicEvent, ...]:
+        return self.events
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
 """The values of tools that callers give and get."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias, TypedDict
 
-from mnemon._errors import MnemonError
 from mnemon._values.documents import JsonValue
 from mnemon._values.facts import FactMatch
+from mnemon.shared.errors import MnemonError
 
 
 class ToolKind(StrEnum):
@@ -76,11 +76,6 @@ class ToolOutput(JsonValue):
     """`content` has fewer facts than were found."""
     nothing_relevant: bool = False
     """A search found nothing that is likely to have to do with its query."""
-
-    def _fields(self) -> dict[str, Any]:
-        artifact = [match._fields() for match in self.artifact]
-        said = {"truncated": self.truncated, "nothing_relevant": self.nothing_relevant}
-        return {"content": self.content, "artifact": artifact, **said}
 
 
 class JsonRepair(StrEnum):
@@ -174,15 +169,6 @@ class ToolCallResult(JsonValue):
         """The text for the model: what the tool returned, or why it failed."""
         return self.output.content if self.output else f"error: {self.error}"
 
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "call_id": self.call_id,
-            "command_number": self.command_number,
-            "tool": self.tool,
-            "output": self.output._fields() if self.output else None,
-            "error": self.error.to_dict() if self.error else None,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class ExecutedText(JsonValue):
@@ -190,9 +176,6 @@ class ExecutedText(JsonValue):
 
     parsed: ParsedText
     results: tuple[ToolCallResult, ...]
-
-    def _fields(self) -> dict[str, Any]:
-        return {"parsed": asdict(self.parsed), "results": [result._fields() for result in self.results]}
 
 
 @dataclass(frozen=True, slots=True)

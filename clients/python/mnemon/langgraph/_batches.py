@@ -20,9 +20,9 @@ from langgraph.store.base import (
     TTLConfig,
 )
 
-from mnemon._errors import InvalidArgumentError
 from mnemon._values.facts import Fact, FactIndex, PutResult
 from mnemon.langgraph._searching import PAGE_MAX, Name, names_to_renew, times
+from mnemon.shared.errors import InvalidArgumentError
 
 _ANY = "*"
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mnemon._errors import InvalidArgumentError
-from mnemon._namespaces import is_unicode
-from mnemon._tool_definitions import FILTER_OPERATORS
 from mnemon._values.facts import Fact
+from mnemon.shared.errors import InvalidArgumentError
+from mnemon.shared.namespaces import is_unicode
+from mnemon.shared.tool_definitions import FILTER_OPERATORS
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """Keys that the server can compare: only those at the top of a value."""

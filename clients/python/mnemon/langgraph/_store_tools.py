@@ -7,9 +7,9 @@ from uuid import uuid4
 
 from langgraph.store.base import BaseStore, SearchItem
 
-from mnemon._errors import ConfigurationError, FactNotFoundError, InvalidArgumentError
-from mnemon._namespaces import LABEL_RULE, is_label, needed_of, template_keys, template_labels
-from mnemon._tool_definitions import (
+from mnemon.shared.errors import ConfigurationError, FactNotFoundError, InvalidArgumentError
+from mnemon.shared.namespaces import LABEL_RULE, is_label, needed_of, template_keys, template_labels
+from mnemon.shared.tool_definitions import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
     OFFSET_MAX,
@@ -20,7 +20,7 @@ from mnemon._tool_definitions import (
     chosen_metadata,
     permitted_actions,
 )
-from mnemon._tool_results import RESULT_KIB_DEFAULT, as_json, search_json
+from mnemon.shared.tool_results import RESULT_KIB_DEFAULT, as_json, search_json
 
 Step: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """Calls a method of the store: the blocking one, and the one to await."""

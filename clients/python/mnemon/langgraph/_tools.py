@@ -15,9 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 
 import mnemon
 from mnemon._async.client import AsyncClient
-from mnemon._errors import ConfigurationError, InvalidArgumentError, NotFoundError
 from mnemon._sync.client import Client
-from mnemon._tool_definitions import (
+from mnemon.langgraph._async_store import AsyncMnemonStore
+from mnemon.langgraph._store_tools import Tool, arun, manage_steps, run, search_steps
+from mnemon.langgraph._sync_store import MnemonStore
+from mnemon.shared.errors import ConfigurationError, InvalidArgumentError, NotFoundError
+from mnemon.shared.tool_definitions import (
     MANAGE_INSTRUCTIONS,
     MANAGE_MEMORY,
     SEARCH_INSTRUCTIONS,
@@ -26,9 +29,6 @@ from mnemon._tool_definitions import (
     manage_definition,
     search_definition,
 )
-from mnemon.langgraph._async_store import AsyncMnemonStore
-from mnemon.langgraph._store_tools import Tool, arun, manage_steps, run, search_steps
-from mnemon.langgraph._sync_store import MnemonStore
 
 Store = Client | AsyncClient | BaseStore
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import click
-from mnemon._terminal import echo
+from mnemon.shared.terminal import echo
 
 from mnemon_server.config.address import Address
 from mnemon_server.config.loading import load_settings

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mnemon._backup_folder import DRAFTS, MANIFEST, BackupFolder, discard_drafts, read_manifest
+from mnemon.shared.backup_folder import DRAFTS, MANIFEST, BackupFolder, discard_drafts, read_manifest
 
 from mnemon_server.domain.errors import InvalidOperationError
 from mnemon_server.engines.file_errors import translated

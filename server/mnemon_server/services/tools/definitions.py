@@ -11,9 +11,9 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
-from mnemon import _errors as client_errors
-from mnemon import _tool_definitions as client_definitions
-from mnemon._tool_definitions import (
+from mnemon.shared import errors as client_errors
+from mnemon.shared import tool_definitions as client_definitions
+from mnemon.shared.tool_definitions import (
     ALL_ACTIONS,
     LIMIT_DEFAULT,
     LIMIT_MAX,
@@ -27,7 +27,7 @@ from mnemon._tool_definitions import (
     ToolDefinition,
     default_action,
 )
-from mnemon._tool_results import RESULT_KIB_DEFAULT, as_json, search_json
+from mnemon.shared.tool_results import RESULT_KIB_DEFAULT, as_json, search_json
 
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError

@@ -11,10 +11,10 @@ from mnemon._cli.archive.files import new_file, refuse_existing
 from mnemon._cli.options import scope_options
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.session import Session
-from mnemon._namespaces import namespace_labels
-from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values.archive import RecordKind
+from mnemon.shared.namespaces import namespace_labels
+from mnemon.shared.terminal import echo
 
 
 @click.command("export")

@@ -11,12 +11,12 @@ from mnemon._cli.documents.sources import FILE_NAME, FOLDER, STDIN, folder_name
 from mnemon._cli.imports.facts import labels_for
 from mnemon._cli.imports.forms import Form
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
-from mnemon._errors import FactExistsError, InvalidArgumentError, MnemonError
 from mnemon._messages.convert import invalid
 from mnemon._sync.client import Client
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind
 from mnemon._values.documents import Document, IndexResult, Scope, WriteOutcome
 from mnemon._values.facts import Fact, FactLike, PutMode, PutResult
+from mnemon.shared.errors import FactExistsError, InvalidArgumentError, MnemonError
 
 _OUTCOMES = {
     WriteOutcome.CREATED: ImportOutcome.CREATED,

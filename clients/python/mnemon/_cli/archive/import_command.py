@@ -16,11 +16,11 @@ from mnemon._cli.options import json_option, scope_options, take_over_option
 from mnemon._cli.output import plain
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
-from mnemon._errors import IncompleteArchiveError
-from mnemon._namespaces import namespace_labels
-from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult
+from mnemon.shared.errors import IncompleteArchiveError
+from mnemon.shared.namespaces import namespace_labels
+from mnemon.shared.terminal import echo
 
 
 @click.command("import")

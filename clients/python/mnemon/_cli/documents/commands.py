@@ -18,10 +18,10 @@ from mnemon._cli import output as out
 from mnemon._cli.memories import status_table
 from mnemon._cli.progress import show_progress
 from mnemon._cli.session import Session
-from mnemon._errors import UnimplementedError
-from mnemon._terminal import echo
 from mnemon._values import documents as values
 from mnemon._values.memories import MemoryStatus
+from mnemon.shared.errors import UnimplementedError
+from mnemon.shared.terminal import echo
 
 _PAUSE_S = 0.1
 _FIRST_WORDS_CHARACTERS_MAX = 160

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mnemon._cli.documents.sources import FOLDER, PATH_IN_FOLDER, SourceOptions, is_chosen
-from mnemon._errors import DocumentNotFoundError, RevisionMismatchError
 from mnemon._sync.documents import Documents
 from mnemon._values.documents import Document, Scope
 from mnemon._values.filters import F
+from mnemon.shared.errors import DocumentNotFoundError, RevisionMismatchError
 
 
 @dataclass

@@ -26,8 +26,8 @@ from mnemon._cli.options import ack_option, json_option, meta_option, scope_opti
 from mnemon._cli.output import plain
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.session import Session
-from mnemon._terminal import echo
 from mnemon._values import documents as values
+from mnemon.shared.terminal import echo
 
 
 @click.command()

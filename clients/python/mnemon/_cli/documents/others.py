@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from mnemon._cli.documents.sources import FILE_NAME, FOLDER, PATH_IN_FOLDER
-from mnemon._namespaces import is_unicode
 from mnemon._sync.client import Client
 from mnemon._sync.documents import Documents
 from mnemon._values.documents import SCOPE_FIELDS, Document, Scope
 from mnemon._values.filters import AllOf, F, Filter
+from mnemon.shared.namespaces import is_unicode
 
 _Item = TypeVar("_Item")
 

@@ -9,9 +9,9 @@ from mnemon._archive_lines import MARK
 from mnemon._cli.imports import chats, facts, graph, mail, markup, rows, sessions
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Raw, as_object, damaged
 from mnemon._cli.imports.json_text import LISTS, records
-from mnemon._errors import InvalidArgumentError
 from mnemon._messages.convert import invalid
 from mnemon._values.archive import RecordKind
+from mnemon.shared.errors import InvalidArgumentError
 
 ARCHIVE = "archive"
 """The form of Mnemon's own files."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from mnemon._errors import InvalidArgumentError
 from mnemon._messages.convert import invalid
 from mnemon._values.documents import Document
 from mnemon._values.facts import Fact
+from mnemon.shared.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 from mnemon._cli.imports.facts import Record, key_of
 from mnemon._cli.imports.found import Found, Item, LeftOut, Place, Raw, as_object, damaged
 from mnemon._cli.imports.json_text import records
-from mnemon._errors import InvalidArgumentError
 from mnemon._messages.convert import invalid
 from mnemon._values.facts import Fact
+from mnemon.shared.errors import InvalidArgumentError
 
 _NAMESPACE = ("knowledge-graph",)
 _FROM, _TO = ("from", "source"), ("to", "target")

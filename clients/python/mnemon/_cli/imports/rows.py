@@ -10,9 +10,9 @@ from mnemon._cli.imports.facts import key_of, time_of
 from mnemon._cli.imports.found import Damaged, Found, Item, Place, Raw, as_object, damaged
 from mnemon._cli.imports.json_text import has_bad_bytes, records, text_of
 from mnemon._cli.imports.metadata import exact, metadata_of, shown
-from mnemon._errors import InvalidArgumentError
 from mnemon._messages.convert import invalid
 from mnemon._values.documents import Document
+from mnemon.shared.errors import InvalidArgumentError
 
 _IDS = ("doc_id", "id", "uuid", "key", "_id")
 _TEXTS = ("content", "text", "body", "document", "memory", "note", "message")

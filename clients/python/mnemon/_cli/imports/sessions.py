@@ -10,8 +10,8 @@ from mnemon._cli.imports.chats import OTHER_ROLE, message, texts_of
 from mnemon._cli.imports.facts import time_of
 from mnemon._cli.imports.found import Found, LeftOut, Place, Raw, as_object, damaged
 from mnemon._cli.imports.json_text import records
-from mnemon._errors import InvalidArgumentError
 from mnemon._messages.convert import invalid
+from mnemon.shared.errors import InvalidArgumentError
 
 _MARKS = ("isMeta", "isSidechain", "isCompactSummary")
 _ADDED = ("<command-", "<local-command-", "<system-reminder>")

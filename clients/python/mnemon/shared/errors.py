@@ -58,8 +58,11 @@ MnemonError                             code, reason, request_id
 └── InternalError                       the server's fault; `incident_id` leads to its log
 """
 
-from collections.abc import Sequence
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from traceback import walk_stack
 from typing import Any, Self
 
 __all__ = [
@@ -440,3 +443,19 @@ class IgnoredFilterWarning(UserWarning):
 
 class UnmatchedFilterWarning(UserWarning):
     """A filter found nothing, because documents have its key only with values of other types."""
+
+
+def warn_of_filters(ignored: Iterable[Any], unmatched: Iterable[Any]) -> None:
+    """Warns of filters, each with a `key` and a `reason`, where the caller's code calls this package."""
+    found: list[tuple[str, type[Warning]]]
+    found = [(f"the filter {each.key!r} was not applied: {each.reason}", IgnoredFilterWarning) for each in ignored]
+    found += [(f"the filter {each.key!r} finds nothing: {each.reason}", UnmatchedFilterWarning) for each in unmatched]
+    level = _outside() if found else 0
+    for message, kind in found:
+        warnings.warn(message, kind, stacklevel=level)
+
+
+def _outside() -> int:
+    """The level, for the function that calls this one, of the nearest frame outside of the client and the server."""
+    frames = (frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_stack(sys._getframe(1)))
+    return next((level for level, name in enumerate(frames, 1) if name not in ("mnemon", "mnemon_server")), 1)

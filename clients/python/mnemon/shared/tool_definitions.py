@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from mnemon._errors import InvalidArgumentError
-from mnemon._values.filters import FACT_OPERATORS
+from mnemon.shared.errors import InvalidArgumentError
 
 MANAGE_MEMORY, SEARCH_MEMORY = "manage_memory", "search_memory"
 LIMIT_DEFAULT, LIMIT_MAX = 10, 1_000
 OFFSET_MAX = 100_000
-FILTER_OPERATORS = tuple(FACT_OPERATORS)
+FILTER_OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin")
 _OWN_KEYS = frozenset(("content", "created_at", "updated_at"))
 METADATA_EXAMPLE = '{"category": "preference"}'
 

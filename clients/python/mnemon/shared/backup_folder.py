@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from mnemon._errors import IncompleteBackupError
+from mnemon.shared.errors import IncompleteBackupError
 
 MANIFEST = "manifest.json"
 DRAFTS = ".*.part"

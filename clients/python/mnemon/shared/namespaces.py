@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from mnemon._errors import ConfigurationError
+from mnemon.shared.errors import ConfigurationError
 
 LABELS_MAX = 16
 LABEL_BYTES_MAX = 256

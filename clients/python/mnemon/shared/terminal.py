@@ -1,7 +1,9 @@
 """Arguments of commands, and safe output: printed text cannot move the cursor or forge a line."""
 
+import math
 import re
 from datetime import timedelta
+from typing import Any
 
 import click
 
@@ -41,3 +43,14 @@ def span(number: float, unit: timedelta) -> timedelta:
     most = _SPAN_MAX / unit
     # The order matters: `min` returns its first argument if the other is NaN.
     return max(-most, min(most, number)) * unit
+
+
+class Seconds(click.FloatRange):
+    """A duration in seconds; click's ranges accept nan, and inf without an upper bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is not a number of seconds, such as 30 or 0.5", param, ctx)
+        return seconds
