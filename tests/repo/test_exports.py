@@ -44,7 +44,7 @@ def test_every_exported_name_exists(name: str) -> None:
 def test_every_value_and_error_is_exported() -> None:
     public = {
         node.name
-        for module in (*(_SOURCE.parent / "_values").glob("*.py"), _SOURCE.parent / "_errors.py")
+        for module in (*(_SOURCE.parent / "_values").glob("*.py"), _SOURCE.parent / "shared/errors.py")
         for node in ast.parse(module.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     }

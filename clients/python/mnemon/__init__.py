@@ -18,7 +18,8 @@ else:
             from mnemon import _facade
             from mnemon.shared import errors
 
-            public = {each: getattr(module, each) for module in (errors, _facade) for each in module.__all__}
+            public = {each: getattr(errors, each) for each in errors.__all__}
+            public |= {each: value for each, value in vars(_facade).items() if not each.startswith("_")}
             public["__all__"] = sorted(public)
             globals().update(public)
             if name in public:

@@ -1,436 +1,217 @@
 """All public names of the client, except for its errors."""
 
-from mnemon._async.archive import AsyncArchive
-from mnemon._async.backups import AsyncBackups
-from mnemon._async.bridge import AsyncBridge
-from mnemon._async.changes import AsyncChanges
-from mnemon._async.client import AsyncClient
-from mnemon._async.conflicts import AsyncConflicts
-from mnemon._async.documents import AsyncDocuments
-from mnemon._async.erasures import AsyncErasures
-from mnemon._async.facts import AsyncFacts
-from mnemon._async.keys import AsyncKeys
-from mnemon._async.memories import AsyncMemories
-from mnemon._async.rules import AsyncRules
-from mnemon._async.semantic import AsyncSemantic
-from mnemon._async.timeline import AsyncTimeline
-from mnemon._async.tools import AsyncTools
-from mnemon._async.watch import AsyncWatch
-from mnemon._embedded import AsyncMnemon, Mnemon
-from mnemon._memory_tools import (
-    ManageMemoryTool,
-    MemoryTool,
-    SearchMemoryTool,
-    TextAndFacts,
-    create_manage_memory_tool,
-    create_search_memory_tool,
-)
-from mnemon._messages.documents import DocumentLike
-from mnemon._sync.archive import Archive
-from mnemon._sync.backups import Backups
-from mnemon._sync.bridge import Bridge
-from mnemon._sync.changes import Changes
-from mnemon._sync.client import Client
-from mnemon._sync.conflicts import Conflicts
-from mnemon._sync.documents import Documents
-from mnemon._sync.erasures import Erasures
-from mnemon._sync.facts import Facts
-from mnemon._sync.keys import Keys
-from mnemon._sync.memories import Memories
-from mnemon._sync.rules import Rules
-from mnemon._sync.semantic import Semantic
-from mnemon._sync.timeline import Timeline
-from mnemon._sync.tools import Tools
-from mnemon._sync.watch import Watch
-from mnemon._values.access import ApiKey, Identity, KeyPage, KeySecret, Role
-from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind
-from mnemon._values.backups import Backup, BackupProgress
-from mnemon._values.bridge import (
-    BridgeActivity,
-    BridgeState,
-    BridgeStatus,
-    PolicyChanges,
-    PruneAction,
-    RoutingMode,
-    RoutingPolicy,
-)
-from mnemon._values.conflicts import ArbitrationAnswer, DetectedConflicts, MergeAnswer, ResolutionPreview, UnmergeAnswer
-from mnemon._values.decisions import (
-    Arbitration,
-    ArbitrationAction,
-    ArbitrationFactor,
-    ArbitrationSide,
-    ArbitrationStrategy,
-    Conflict,
-    ConflictSignal,
-    Decision,
-    DecisionPage,
-    MergeStatistics,
-    RelationType,
-    SignalType,
-    StatementRelation,
-)
-from mnemon._values.documents import (
-    AckLevel,
-    BulkDeleteReceipt,
-    Document,
-    DocumentPage,
-    EmbeddingModel,
-    FilterValue,
-    HealthStatus,
-    IgnoredFilter,
-    IndexResult,
-    MetadataValue,
-    Passage,
-    RebuildProgress,
-    Relevance,
-    RelevanceOfBest,
-    Scope,
-    ScopeFields,
-    SearchAnswer,
-    SearchDiagnostics,
-    SearchMode,
-    SearchResult,
-    StoreHealth,
-    UnmatchedFilter,
-    View,
-    WriteOutcome,
-    WriteReceipt,
-)
-from mnemon._values.erasures import ErasePhase, EraseProgress, ErasureReceipt
-from mnemon._values.facts import (
-    Fact,
-    FactAnswer,
-    FactIndex,
-    FactLike,
-    FactMatch,
-    FactPage,
-    FactReceipt,
-    FactVersion,
-    FactWhere,
-    Namespace,
-    NamespacePage,
-    PutMode,
-    PutResult,
-    RenewResult,
-)
-from mnemon._values.feed import (
-    Change,
-    ChangeDetails,
-    ChangePage,
-    ChangeType,
-    EpisodicPruned,
-    EpisodicSaved,
-    FactChange,
-    FactDeletionReason,
-    PrunedEvent,
-    PruneReason,
-    Reconciliation,
-    SemanticPruneReason,
-    ServiceWarning,
-    WarningSeverity,
-)
-from mnemon._values.filters import F, Filter, FilterLike
-from mnemon._values.memories import (
-    DecayPolicy,
-    MatchExplanation,
-    Memory,
-    MemoryFilters,
-    MemoryForecast,
-    MemoryLike,
-    MemoryMatch,
-    MemoryPage,
-    MemoryStatus,
-    MemoryTagChanges,
-    MemoryTags,
-    PurgeReceipt,
-    RecallAnswer,
-    RememberResult,
-    ScorePart,
-    VectorIndexStatus,
-)
-from mnemon._values.rules import (
-    LoadReceipt,
-    MergeRule,
-    ResolvedRule,
-    RuleDeleteReceipt,
-    RuleOrder,
-    RulePage,
-    StoredRule,
-)
-from mnemon._values.semantic import (
-    ConflictPolicy,
-    IndexState,
-    MemoryReference,
-    SaveAnswer,
-    SaveResult,
-    SemanticDeleteReceipt,
-    SemanticFilters,
-    SemanticIndexStatus,
-    SemanticMatch,
-    SemanticMemory,
-    SemanticMemoryLike,
-    SemanticMemoryPage,
-    SimilarityAnswer,
-    SimilarityDiagnostics,
-    SnapshotReceipt,
-)
-from mnemon._values.server import Capability, ServerInfo, ServerLimits
-from mnemon._values.tenants import Quotas, Suspension, Tenant, TenantPage, TenantUsage
-from mnemon._values.timeline import (
-    CompactionProgress,
-    EpisodicEvent,
-    EventFilters,
-    EventMatch,
-    EventReceipt,
-    EventScore,
-    EventSummary,
-    LostRange,
-    PruneReceipt,
-    RecordResult,
-    TimelinePage,
-    TimelineState,
-    TimelineStatus,
-    WindowAnswer,
-    WindowDiagnostics,
-)
-from mnemon._values.tools import (
-    BlockProblem,
-    ExecutedText,
-    JsonRepair,
-    ParsedText,
-    ParseOptions,
-    ProtocolStats,
-    Schemas,
-    Tool,
-    ToolCall,
-    ToolCallResult,
-    ToolFallback,
-    ToolKind,
-    ToolOutput,
-    ToolProtocol,
-    VcpCommand,
-)
-from mnemon.shared.tool_definitions import (
-    MemoryAction,
-    ResponseFormat,
-    SchemaStyle,
-)
-
-__all__ = [
-    "AckLevel",
-    "ApiKey",
-    "Arbitration",
-    "ArbitrationAction",
-    "ArbitrationAnswer",
-    "ArbitrationFactor",
-    "ArbitrationSide",
-    "ArbitrationStrategy",
-    "Archive",
-    "AsyncArchive",
-    "AsyncBackups",
-    "AsyncBridge",
-    "AsyncChanges",
-    "AsyncClient",
-    "AsyncConflicts",
-    "AsyncDocuments",
-    "AsyncErasures",
-    "AsyncFacts",
-    "AsyncKeys",
-    "AsyncMemories",
-    "AsyncMnemon",
-    "AsyncRules",
-    "AsyncSemantic",
-    "AsyncTimeline",
-    "AsyncTools",
-    "AsyncWatch",
-    "Backup",
-    "BackupProgress",
-    "Backups",
-    "BlockProblem",
-    "Bridge",
-    "BridgeActivity",
-    "BridgeState",
-    "BridgeStatus",
-    "BulkDeleteReceipt",
-    "Capability",
-    "Change",
-    "ChangeDetails",
-    "ChangePage",
-    "ChangeType",
-    "Changes",
-    "Client",
-    "CompactionProgress",
-    "Conflict",
-    "ConflictPolicy",
-    "ConflictSignal",
-    "Conflicts",
-    "DecayPolicy",
-    "Decision",
-    "DecisionPage",
-    "DetectedConflicts",
-    "Document",
-    "DocumentLike",
-    "DocumentPage",
-    "Documents",
-    "EmbeddingModel",
-    "EpisodicEvent",
-    "EpisodicPruned",
-    "EpisodicSaved",
-    "ErasePhase",
-    "EraseProgress",
-    "ErasureReceipt",
-    "Erasures",
-    "EventFilters",
-    "EventMatch",
-    "EventReceipt",
-    "EventScore",
-    "EventSummary",
-    "ExecutedText",
-    "F",
-    "Fact",
-    "FactAnswer",
-    "FactChange",
-    "FactDeletionReason",
-    "FactIndex",
-    "FactLike",
-    "FactMatch",
-    "FactPage",
-    "FactReceipt",
-    "FactVersion",
-    "FactWhere",
-    "Facts",
-    "Filter",
-    "FilterLike",
-    "FilterValue",
-    "HealthStatus",
-    "Identity",
-    "IgnoredFilter",
-    "ImportConflict",
-    "ImportOutcome",
-    "ImportResult",
-    "IndexResult",
-    "IndexState",
-    "JsonRepair",
-    "KeyPage",
-    "KeySecret",
-    "Keys",
-    "LoadReceipt",
-    "LostRange",
-    "ManageMemoryTool",
-    "MatchExplanation",
-    "Memories",
-    "Memory",
-    "MemoryAction",
-    "MemoryFilters",
-    "MemoryForecast",
-    "MemoryLike",
-    "MemoryMatch",
-    "MemoryPage",
-    "MemoryReference",
-    "MemoryStatus",
-    "MemoryTagChanges",
-    "MemoryTags",
-    "MemoryTool",
-    "MergeAnswer",
-    "MergeRule",
-    "MergeStatistics",
-    "MetadataValue",
-    "Mnemon",
-    "Namespace",
-    "NamespacePage",
-    "ParseOptions",
-    "ParsedText",
-    "Passage",
-    "PolicyChanges",
-    "ProtocolStats",
-    "PruneAction",
-    "PruneReason",
-    "PruneReceipt",
-    "PrunedEvent",
-    "PurgeReceipt",
-    "PutMode",
-    "PutResult",
-    "Quotas",
-    "RebuildProgress",
-    "RecallAnswer",
-    "Reconciliation",
-    "RecordKind",
-    "RecordResult",
-    "RelationType",
-    "Relevance",
-    "RelevanceOfBest",
-    "RememberResult",
-    "RenewResult",
-    "ResolutionPreview",
-    "ResolvedRule",
-    "ResponseFormat",
-    "Role",
-    "RoutingMode",
-    "RoutingPolicy",
-    "RuleDeleteReceipt",
-    "RuleOrder",
-    "RulePage",
-    "Rules",
-    "SaveAnswer",
-    "SaveResult",
-    "SchemaStyle",
-    "Schemas",
-    "Scope",
-    "ScopeFields",
-    "ScorePart",
-    "SearchAnswer",
-    "SearchDiagnostics",
-    "SearchMemoryTool",
-    "SearchMode",
-    "SearchResult",
-    "Semantic",
-    "SemanticDeleteReceipt",
-    "SemanticFilters",
-    "SemanticIndexStatus",
-    "SemanticMatch",
-    "SemanticMemory",
-    "SemanticMemoryLike",
-    "SemanticMemoryPage",
-    "SemanticPruneReason",
-    "ServerInfo",
-    "ServerLimits",
-    "ServiceWarning",
-    "SignalType",
-    "SimilarityAnswer",
-    "SimilarityDiagnostics",
-    "SnapshotReceipt",
-    "StatementRelation",
-    "StoreHealth",
-    "StoredRule",
-    "Suspension",
-    "Tenant",
-    "TenantPage",
-    "TenantUsage",
-    "TextAndFacts",
-    "Timeline",
-    "TimelinePage",
-    "TimelineState",
-    "TimelineStatus",
-    "Tool",
-    "ToolCall",
-    "ToolCallResult",
-    "ToolFallback",
-    "ToolKind",
-    "ToolOutput",
-    "ToolProtocol",
-    "Tools",
-    "UnmatchedFilter",
-    "UnmergeAnswer",
-    "VcpCommand",
-    "VectorIndexStatus",
-    "View",
-    "WarningSeverity",
-    "Watch",
-    "WindowAnswer",
-    "WindowDiagnostics",
-    "WriteOutcome",
-    "WriteReceipt",
-    "create_manage_memory_tool",
-    "create_search_memory_tool",
-]
+from mnemon._async.archive import AsyncArchive as AsyncArchive
+from mnemon._async.backups import AsyncBackups as AsyncBackups
+from mnemon._async.bridge import AsyncBridge as AsyncBridge
+from mnemon._async.changes import AsyncChanges as AsyncChanges
+from mnemon._async.client import AsyncClient as AsyncClient
+from mnemon._async.conflicts import AsyncConflicts as AsyncConflicts
+from mnemon._async.documents import AsyncDocuments as AsyncDocuments
+from mnemon._async.erasures import AsyncErasures as AsyncErasures
+from mnemon._async.facts import AsyncFacts as AsyncFacts
+from mnemon._async.keys import AsyncKeys as AsyncKeys
+from mnemon._async.memories import AsyncMemories as AsyncMemories
+from mnemon._async.rules import AsyncRules as AsyncRules
+from mnemon._async.semantic import AsyncSemantic as AsyncSemantic
+from mnemon._async.timeline import AsyncTimeline as AsyncTimeline
+from mnemon._async.tools import AsyncTools as AsyncTools
+from mnemon._async.watch import AsyncWatch as AsyncWatch
+from mnemon._embedded import AsyncMnemon as AsyncMnemon
+from mnemon._embedded import Mnemon as Mnemon
+from mnemon._memory_tools import ManageMemoryTool as ManageMemoryTool
+from mnemon._memory_tools import MemoryTool as MemoryTool
+from mnemon._memory_tools import SearchMemoryTool as SearchMemoryTool
+from mnemon._memory_tools import TextAndFacts as TextAndFacts
+from mnemon._memory_tools import create_manage_memory_tool as create_manage_memory_tool
+from mnemon._memory_tools import create_search_memory_tool as create_search_memory_tool
+from mnemon._messages.documents import DocumentLike as DocumentLike
+from mnemon._sync.archive import Archive as Archive
+from mnemon._sync.backups import Backups as Backups
+from mnemon._sync.bridge import Bridge as Bridge
+from mnemon._sync.changes import Changes as Changes
+from mnemon._sync.client import Client as Client
+from mnemon._sync.conflicts import Conflicts as Conflicts
+from mnemon._sync.documents import Documents as Documents
+from mnemon._sync.erasures import Erasures as Erasures
+from mnemon._sync.facts import Facts as Facts
+from mnemon._sync.keys import Keys as Keys
+from mnemon._sync.memories import Memories as Memories
+from mnemon._sync.rules import Rules as Rules
+from mnemon._sync.semantic import Semantic as Semantic
+from mnemon._sync.timeline import Timeline as Timeline
+from mnemon._sync.tools import Tools as Tools
+from mnemon._sync.watch import Watch as Watch
+from mnemon._values.access import ApiKey as ApiKey
+from mnemon._values.access import Identity as Identity
+from mnemon._values.access import KeyPage as KeyPage
+from mnemon._values.access import KeySecret as KeySecret
+from mnemon._values.access import Role as Role
+from mnemon._values.archive import ImportConflict as ImportConflict
+from mnemon._values.archive import ImportOutcome as ImportOutcome
+from mnemon._values.archive import ImportResult as ImportResult
+from mnemon._values.archive import RecordKind as RecordKind
+from mnemon._values.backups import Backup as Backup
+from mnemon._values.backups import BackupProgress as BackupProgress
+from mnemon._values.bridge import BridgeActivity as BridgeActivity
+from mnemon._values.bridge import BridgeState as BridgeState
+from mnemon._values.bridge import BridgeStatus as BridgeStatus
+from mnemon._values.bridge import PolicyChanges as PolicyChanges
+from mnemon._values.bridge import PruneAction as PruneAction
+from mnemon._values.bridge import RoutingMode as RoutingMode
+from mnemon._values.bridge import RoutingPolicy as RoutingPolicy
+from mnemon._values.conflicts import ArbitrationAnswer as ArbitrationAnswer
+from mnemon._values.conflicts import DetectedConflicts as DetectedConflicts
+from mnemon._values.conflicts import MergeAnswer as MergeAnswer
+from mnemon._values.conflicts import ResolutionPreview as ResolutionPreview
+from mnemon._values.conflicts import UnmergeAnswer as UnmergeAnswer
+from mnemon._values.decisions import Arbitration as Arbitration
+from mnemon._values.decisions import ArbitrationAction as ArbitrationAction
+from mnemon._values.decisions import ArbitrationFactor as ArbitrationFactor
+from mnemon._values.decisions import ArbitrationSide as ArbitrationSide
+from mnemon._values.decisions import ArbitrationStrategy as ArbitrationStrategy
+from mnemon._values.decisions import Conflict as Conflict
+from mnemon._values.decisions import ConflictSignal as ConflictSignal
+from mnemon._values.decisions import Decision as Decision
+from mnemon._values.decisions import DecisionPage as DecisionPage
+from mnemon._values.decisions import MergeStatistics as MergeStatistics
+from mnemon._values.decisions import RelationType as RelationType
+from mnemon._values.decisions import SignalType as SignalType
+from mnemon._values.decisions import StatementRelation as StatementRelation
+from mnemon._values.documents import AckLevel as AckLevel
+from mnemon._values.documents import BulkDeleteReceipt as BulkDeleteReceipt
+from mnemon._values.documents import Document as Document
+from mnemon._values.documents import DocumentPage as DocumentPage
+from mnemon._values.documents import EmbeddingModel as EmbeddingModel
+from mnemon._values.documents import FilterValue as FilterValue
+from mnemon._values.documents import HealthStatus as HealthStatus
+from mnemon._values.documents import IgnoredFilter as IgnoredFilter
+from mnemon._values.documents import IndexResult as IndexResult
+from mnemon._values.documents import MetadataValue as MetadataValue
+from mnemon._values.documents import Passage as Passage
+from mnemon._values.documents import RebuildProgress as RebuildProgress
+from mnemon._values.documents import Relevance as Relevance
+from mnemon._values.documents import RelevanceOfBest as RelevanceOfBest
+from mnemon._values.documents import Scope as Scope
+from mnemon._values.documents import ScopeFields as ScopeFields
+from mnemon._values.documents import SearchAnswer as SearchAnswer
+from mnemon._values.documents import SearchDiagnostics as SearchDiagnostics
+from mnemon._values.documents import SearchMode as SearchMode
+from mnemon._values.documents import SearchResult as SearchResult
+from mnemon._values.documents import StoreHealth as StoreHealth
+from mnemon._values.documents import UnmatchedFilter as UnmatchedFilter
+from mnemon._values.documents import View as View
+from mnemon._values.documents import WriteOutcome as WriteOutcome
+from mnemon._values.documents import WriteReceipt as WriteReceipt
+from mnemon._values.erasures import ErasePhase as ErasePhase
+from mnemon._values.erasures import EraseProgress as EraseProgress
+from mnemon._values.erasures import ErasureReceipt as ErasureReceipt
+from mnemon._values.facts import Fact as Fact
+from mnemon._values.facts import FactAnswer as FactAnswer
+from mnemon._values.facts import FactIndex as FactIndex
+from mnemon._values.facts import FactLike as FactLike
+from mnemon._values.facts import FactMatch as FactMatch
+from mnemon._values.facts import FactPage as FactPage
+from mnemon._values.facts import FactReceipt as FactReceipt
+from mnemon._values.facts import FactVersion as FactVersion
+from mnemon._values.facts import FactWhere as FactWhere
+from mnemon._values.facts import Namespace as Namespace
+from mnemon._values.facts import NamespacePage as NamespacePage
+from mnemon._values.facts import PutMode as PutMode
+from mnemon._values.facts import PutResult as PutResult
+from mnemon._values.facts import RenewResult as RenewResult
+from mnemon._values.feed import Change as Change
+from mnemon._values.feed import ChangeDetails as ChangeDetails
+from mnemon._values.feed import ChangePage as ChangePage
+from mnemon._values.feed import ChangeType as ChangeType
+from mnemon._values.feed import EpisodicPruned as EpisodicPruned
+from mnemon._values.feed import EpisodicSaved as EpisodicSaved
+from mnemon._values.feed import FactChange as FactChange
+from mnemon._values.feed import FactDeletionReason as FactDeletionReason
+from mnemon._values.feed import PrunedEvent as PrunedEvent
+from mnemon._values.feed import PruneReason as PruneReason
+from mnemon._values.feed import Reconciliation as Reconciliation
+from mnemon._values.feed import SemanticPruneReason as SemanticPruneReason
+from mnemon._values.feed import ServiceWarning as ServiceWarning
+from mnemon._values.feed import WarningSeverity as WarningSeverity
+from mnemon._values.filters import F as F
+from mnemon._values.filters import Filter as Filter
+from mnemon._values.filters import FilterLike as FilterLike
+from mnemon._values.memories import DecayPolicy as DecayPolicy
+from mnemon._values.memories import MatchExplanation as MatchExplanation
+from mnemon._values.memories import Memory as Memory
+from mnemon._values.memories import MemoryFilters as MemoryFilters
+from mnemon._values.memories import MemoryForecast as MemoryForecast
+from mnemon._values.memories import MemoryLike as MemoryLike
+from mnemon._values.memories import MemoryMatch as MemoryMatch
+from mnemon._values.memories import MemoryPage as MemoryPage
+from mnemon._values.memories import MemoryStatus as MemoryStatus
+from mnemon._values.memories import MemoryTagChanges as MemoryTagChanges
+from mnemon._values.memories import MemoryTags as MemoryTags
+from mnemon._values.memories import PurgeReceipt as PurgeReceipt
+from mnemon._values.memories import RecallAnswer as RecallAnswer
+from mnemon._values.memories import RememberResult as RememberResult
+from mnemon._values.memories import ScorePart as ScorePart
+from mnemon._values.memories import VectorIndexStatus as VectorIndexStatus
+from mnemon._values.rules import LoadReceipt as LoadReceipt
+from mnemon._values.rules import MergeRule as MergeRule
+from mnemon._values.rules import ResolvedRule as ResolvedRule
+from mnemon._values.rules import RuleDeleteReceipt as RuleDeleteReceipt
+from mnemon._values.rules import RuleOrder as RuleOrder
+from mnemon._values.rules import RulePage as RulePage
+from mnemon._values.rules import StoredRule as StoredRule
+from mnemon._values.semantic import ConflictPolicy as ConflictPolicy
+from mnemon._values.semantic import IndexState as IndexState
+from mnemon._values.semantic import MemoryReference as MemoryReference
+from mnemon._values.semantic import SaveAnswer as SaveAnswer
+from mnemon._values.semantic import SaveResult as SaveResult
+from mnemon._values.semantic import SemanticDeleteReceipt as SemanticDeleteReceipt
+from mnemon._values.semantic import SemanticFilters as SemanticFilters
+from mnemon._values.semantic import SemanticIndexStatus as SemanticIndexStatus
+from mnemon._values.semantic import SemanticMatch as SemanticMatch
+from mnemon._values.semantic import SemanticMemory as SemanticMemory
+from mnemon._values.semantic import SemanticMemoryLike as SemanticMemoryLike
+from mnemon._values.semantic import SemanticMemoryPage as SemanticMemoryPage
+from mnemon._values.semantic import SimilarityAnswer as SimilarityAnswer
+from mnemon._values.semantic import SimilarityDiagnostics as SimilarityDiagnostics
+from mnemon._values.semantic import SnapshotReceipt as SnapshotReceipt
+from mnemon._values.server import Capability as Capability
+from mnemon._values.server import ServerInfo as ServerInfo
+from mnemon._values.server import ServerLimits as ServerLimits
+from mnemon._values.tenants import Quotas as Quotas
+from mnemon._values.tenants import Suspension as Suspension
+from mnemon._values.tenants import Tenant as Tenant
+from mnemon._values.tenants import TenantPage as TenantPage
+from mnemon._values.tenants import TenantUsage as TenantUsage
+from mnemon._values.timeline import CompactionProgress as CompactionProgress
+from mnemon._values.timeline import EpisodicEvent as EpisodicEvent
+from mnemon._values.timeline import EventFilters as EventFilters
+from mnemon._values.timeline import EventMatch as EventMatch
+from mnemon._values.timeline import EventReceipt as EventReceipt
+from mnemon._values.timeline import EventScore as EventScore
+from mnemon._values.timeline import EventSummary as EventSummary
+from mnemon._values.timeline import LostRange as LostRange
+from mnemon._values.timeline import PruneReceipt as PruneReceipt
+from mnemon._values.timeline import RecordResult as RecordResult
+from mnemon._values.timeline import TimelinePage as TimelinePage
+from mnemon._values.timeline import TimelineState as TimelineState
+from mnemon._values.timeline import TimelineStatus as TimelineStatus
+from mnemon._values.timeline import WindowAnswer as WindowAnswer
+from mnemon._values.timeline import WindowDiagnostics as WindowDiagnostics
+from mnemon._values.tools import BlockProblem as BlockProblem
+from mnemon._values.tools import ExecutedText as ExecutedText
+from mnemon._values.tools import JsonRepair as JsonRepair
+from mnemon._values.tools import ParsedText as ParsedText
+from mnemon._values.tools import ParseOptions as ParseOptions
+from mnemon._values.tools import ProtocolStats as ProtocolStats
+from mnemon._values.tools import Schemas as Schemas
+from mnemon._values.tools import Tool as Tool
+from mnemon._values.tools import ToolCall as ToolCall
+from mnemon._values.tools import ToolCallResult as ToolCallResult
+from mnemon._values.tools import ToolFallback as ToolFallback
+from mnemon._values.tools import ToolKind as ToolKind
+from mnemon._values.tools import ToolOutput as ToolOutput
+from mnemon._values.tools import ToolProtocol as ToolProtocol
+from mnemon._values.tools import VcpCommand as VcpCommand
+from mnemon.shared.tool_definitions import MemoryAction as MemoryAction
+from mnemon.shared.tool_definitions import ResponseFormat as ResponseFormat
+from mnemon.shared.tool_definitions import SchemaStyle as SchemaStyle

@@ -125,22 +125,16 @@ class AsyncConflicts(AsyncService):
         asked = unmerge(decision_id, memory_id=memory_id, request_id=request_id)
         return read(conflicts.UnmergeAnswer, await self._call(self._stub.UnmergeMemory, asked, timeout))
 
-    async def list_decisions(
+    def list_decisions(
         self, *, user: str = "", memory_id: str = "", page_size: int = 0, timeout: float | None = None
     ) -> AsyncIterator[decisions.Decision]:
         """Yields decisions, newest first; of this user and about this statement, if they are given.
 
         `timeout` applies to each page.
         """
-        token = ""
-        while True:
-            page = await self.list_decisions_page(
-                user=user, memory_id=memory_id, page_size=page_size, page_token=token, timeout=timeout
-            )
-            for each in page.decisions:
-                yield each
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_decisions_page, user=user, memory_id=memory_id, page_size=page_size, timeout=timeout
+        )
 
     async def list_decisions_page(
         self,

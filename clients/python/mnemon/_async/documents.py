@@ -167,7 +167,7 @@ class AsyncDocuments(AsyncService):
         response = await self._call(self._stub.GetDocument, asked, timeout)
         return read(values.Document, response.document)
 
-    async def list(
+    def list(
         self,
         *,
         filters: Mapping[str, values.FilterValue] | None = None,
@@ -182,22 +182,16 @@ class AsyncDocuments(AsyncService):
 
         `filters` and `strict` work as in `search`. `timeout` applies to each page.
         """
-        token = ""
-        while True:
-            page = await self.list_page(
-                page_size=page_size,
-                page_token=token,
-                filters=filters,
-                scope=scope,
-                where=where,
-                view=view,
-                strict=strict,
-                timeout=timeout,
-            )
-            for document in page.documents:
-                yield document
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_page,
+            page_size=page_size,
+            filters=filters,
+            scope=scope,
+            where=where,
+            view=view,
+            strict=strict,
+            timeout=timeout,
+        )
 
     async def list_page(
         self,

@@ -182,7 +182,7 @@ class AsyncFacts(AsyncService):
         )
         return read(facts.FactAnswer, await self._call(self._stub.SearchFacts, asked, timeout))
 
-    async def list(
+    def list(
         self,
         namespace: Iterable[str] = (),
         *,
@@ -196,21 +196,9 @@ class AsyncFacts(AsyncService):
 
         The arguments select facts as in `search`. `timeout` applies to each page.
         """
-        labels, token = tuple(namespace_to_pb("namespace", namespace)), ""
-        while True:
-            page = await self.list_page(
-                labels,
-                subtree=subtree,
-                where=where,
-                versions=versions,
-                page_size=page_size,
-                page_token=token,
-                timeout=timeout,
-            )
-            for fact in page.facts:
-                yield fact
-            if not (token := page.next_page_token):
-                return
+        labels = tuple(namespace_to_pb("namespace", namespace))
+        how = {"subtree": subtree, "where": where, "versions": versions, "page_size": page_size, "timeout": timeout}
+        return self._items(self.list_page, labels, **how)
 
     async def list_page(
         self,
@@ -236,7 +224,7 @@ class AsyncFacts(AsyncService):
         )
         return read(facts.FactPage, await self._call(self._stub.ListFacts, asked, timeout))
 
-    async def list_namespaces(
+    def list_namespaces(
         self,
         *,
         prefix: Iterable[str] = (),
@@ -251,20 +239,14 @@ class AsyncFacts(AsyncService):
         `max_depth` labels and appear once; 0 means no cut. `timeout` applies to each page.
         """
         first, last = (tuple(namespace_to_pb(*each)) for each in (("prefix", prefix), ("suffix", suffix)))
-        token = ""
-        while True:
-            page = await self.list_namespaces_page(
-                prefix=first,
-                suffix=last,
-                max_depth=max_depth,
-                page_size=page_size,
-                page_token=token,
-                timeout=timeout,
-            )
-            for namespace in page.namespaces:
-                yield namespace
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_namespaces_page,
+            prefix=first,
+            suffix=last,
+            max_depth=max_depth,
+            page_size=page_size,
+            timeout=timeout,
+        )
 
     async def list_namespaces_page(
         self,

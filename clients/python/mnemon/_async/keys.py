@@ -43,17 +43,11 @@ class AsyncKeys(AsyncService):
         asked = request(pb.CreateKeyRequest, name=name, role=role, ttl=ttl, tenant=tenant, **bounds)
         return read(access.KeySecret, await self._call(self._stub.CreateKey, asked, timeout, repeatable=False))
 
-    async def list(
+    def list(
         self, *, tenant: str = "", page_size: int = 0, timeout: float | None = None
     ) -> AsyncIterator[access.ApiKey]:
         """Yields all keys in the order of their creation, without their secrets. `timeout` applies to each page."""
-        token = ""
-        while True:
-            page = await self.list_page(tenant=tenant, page_size=page_size, page_token=token, timeout=timeout)
-            for each in page.keys:
-                yield each
-            if not (token := page.next_page_token):
-                return
+        return self._items(self.list_page, tenant=tenant, page_size=page_size, timeout=timeout)
 
     async def list_page(
         self, *, tenant: str = "", page_size: int = 0, page_token: str = "", timeout: float | None = None

@@ -117,7 +117,7 @@ class AsyncMemories(AsyncService):
         response = await self._call(self._stub.GetMemory, request(pb.GetMemoryRequest, memory_id=memory_id), timeout)
         return read(memories.Memory, response.memory)
 
-    async def list(
+    def list(
         self,
         *,
         min_confidence: float = 0.0,
@@ -130,20 +130,14 @@ class AsyncMemories(AsyncService):
 
         With `show_deleted`, it includes memories that are deleted but not purged. `timeout` applies to each page.
         """
-        token = ""
-        while True:
-            page = await self.list_page(
-                page_size=page_size,
-                page_token=token,
-                min_confidence=min_confidence,
-                show_deleted=show_deleted,
-                timeout=timeout,
-                **which,
-            )
-            for memory in page.memories:
-                yield memory
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_page,
+            page_size=page_size,
+            min_confidence=min_confidence,
+            show_deleted=show_deleted,
+            timeout=timeout,
+            **which,
+        )
 
     async def list_page(
         self,

@@ -96,7 +96,7 @@ class AsyncRules(AsyncService):
         )
         return read(rules.RuleDeleteReceipt, await self._call(self._stub.DeleteRule, asked, timeout))
 
-    async def list(
+    def list(
         self, *, order: str = rules.RuleOrder.REGISTRATION, page_size: int = 0, timeout: float | None = None
     ) -> AsyncIterator[dict[str, Any]]:
         """Yields all rules as they were written, in the order of registration or of matching.
@@ -104,13 +104,7 @@ class AsyncRules(AsyncService):
         "registration" begins with "default"; "matching" is the order in which rules are tried. `timeout` applies to
         each page.
         """
-        token = ""
-        while True:
-            page = await self.list_page(order=order, page_size=page_size, page_token=token, timeout=timeout)
-            for each in page.rules:
-                yield each
-            if not (token := page.next_page_token):
-                return
+        return self._items(self.list_page, order=order, page_size=page_size, timeout=timeout)
 
     async def list_page(
         self,

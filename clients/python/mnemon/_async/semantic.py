@@ -147,7 +147,7 @@ class AsyncSemantic(AsyncService):
         response = await self._call(self._stub.GetSemanticMemory, asked, timeout)
         return read(semantic.SemanticMemory, response.memory)
 
-    async def list(
+    def list(
         self,
         *,
         show_superseded: bool = False,
@@ -159,15 +159,9 @@ class AsyncSemantic(AsyncService):
 
         With `show_superseded`, it includes superseded ones. `timeout` applies to each page.
         """
-        token = ""
-        while True:
-            page = await self.list_page(
-                page_size=page_size, page_token=token, show_superseded=show_superseded, timeout=timeout, **which
-            )
-            for each in page.memories:
-                yield each
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_page, page_size=page_size, show_superseded=show_superseded, timeout=timeout, **which
+        )
 
     async def list_page(
         self,

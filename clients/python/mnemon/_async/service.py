@@ -1,6 +1,9 @@
 """What the asyncio client's objects have in common."""
 
 import inspect
+from collections.abc import AsyncIterator, Callable
+from dataclasses import fields
+from typing import Any
 
 from mnemon._arguments import checked
 from mnemon._connection import AsyncConnection
@@ -20,3 +23,13 @@ class AsyncService:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._connection.name!r}>"
+
+    async def _items(self, list_page: Callable[..., Any], *args: Any, **chosen: Any) -> AsyncIterator[Any]:
+        """The items of all pages, in order: the first field of each."""
+        token = ""
+        while True:
+            page = await list_page(*args, page_token=token, **chosen)
+            for item in getattr(page, fields(page)[0].name):
+                yield item
+            if not (token := page.next_page_token):
+                return

@@ -42,15 +42,9 @@ class AsyncTenants(AsyncService):
         response = await self._call(self._stub.GetTenant, request(pb.GetTenantRequest, tenant=tenant), timeout)
         return read(values.Tenant, response.tenant)
 
-    async def list(self, *, page_size: int = 0, timeout: float | None = None) -> AsyncIterator[values.Tenant]:
+    def list(self, *, page_size: int = 0, timeout: float | None = None) -> AsyncIterator[values.Tenant]:
         """Yields all tenants in the order of their creation. `timeout` applies to each page."""
-        token = ""
-        while True:
-            page = await self.list_page(page_size=page_size, page_token=token, timeout=timeout)
-            for each in page.tenants:
-                yield each
-            if not (token := page.next_page_token):
-                return
+        return self._items(self.list_page, page_size=page_size, timeout=timeout)
 
     async def list_page(
         self, *, page_size: int = 0, page_token: str = "", timeout: float | None = None

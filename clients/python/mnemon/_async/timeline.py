@@ -129,7 +129,7 @@ class AsyncTimeline(AsyncService):
         )
         return read(timeline.WindowAnswer, await self._call(self._stub.QueryWindow, asked, timeout))
 
-    async def list(
+    def list(
         self,
         *,
         last_days: int | None = None,
@@ -143,21 +143,9 @@ class AsyncTimeline(AsyncService):
 
         `timeout` applies to each page.
         """
-        token = ""
-        while True:
-            page = await self.list_page(
-                last_days=last_days,
-                since=since,
-                until=until,
-                page_size=page_size,
-                page_token=token,
-                timeout=timeout,
-                **which,
-            )
-            for event in page.events:
-                yield event
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_page, last_days=last_days, since=since, until=until, page_size=page_size, timeout=timeout, **which
+        )
 
     async def list_page(
         self,

@@ -72,7 +72,6 @@ _window_options = opt.collected("window", opt.span_options("events"), opt.given_
 @_event_options
 @opt.meta_option("event")
 @opt.json_option
-@click.pass_obj
 def record(
     session: Session,
     text: str | None,
@@ -111,7 +110,6 @@ def record(
 )
 @opt.limit_option(_LIMIT)
 @opt.json_option
-@click.pass_obj
 def show_timeline(
     session: Session,
     query: str | None,
@@ -141,7 +139,6 @@ def show_timeline(
 @click.command()
 @click.argument("event_id")
 @opt.json_option
-@click.pass_obj
 def happened(session: Session, event_id: str) -> None:
     """Show the event with EVENT_ID."""
     out.show(session, session.client.timeline.get(event_id), event_sheet, soft_wrap=True)
@@ -151,7 +148,6 @@ def happened(session: Session, event_id: str) -> None:
 @_window_options
 @_which_events
 @opt.json_option
-@click.pass_obj
 def summary(session: Session, *, window: dict[str, Any], which: dict[str, Any]) -> None:
     """Count events by type and by day."""
     out.show(session, session.client.timeline.summarize(**window, **which), summary_table)
@@ -165,7 +161,6 @@ def summary(session: Session, *, window: dict[str, Any], which: dict[str, Any]) 
 @opt.dry_run_option
 @opt.yes_option
 @opt.json_option
-@click.pass_obj
 def prune(
     session: Session,
     /,
@@ -192,7 +187,6 @@ def _number(receipt: timeline.PruneReceipt) -> str:
 
 @click.command()
 @opt.json_option
-@click.pass_obj
 def compact(session: Session) -> None:
     """Seal and rewrite the segments of the timeline, and free the disk space of removed events."""
     last = show_progress(
@@ -209,7 +203,6 @@ def compact(session: Session) -> None:
 
 @click.command("timeline-status")
 @opt.json_option
-@click.pass_obj
 def timeline_status(session: Session) -> None:
     """Show the state of the timeline, and which events were lost."""
     out.show(session, session.client.timeline.status(), status_table)
@@ -222,7 +215,6 @@ def bridge() -> None:
 
 @bridge.command()
 @opt.json_option
-@click.pass_obj
 def status(session: Session) -> None:
     """Show the state of the bridge, and what it has done."""
     out.show(session, session.client.bridge.status(), bridge_table)
@@ -266,7 +258,6 @@ def resume(session: Session) -> None:
 )
 @click.option("--reset", is_flag=True, help="Reset all other fields to their defaults.")
 @opt.json_option
-@click.pass_obj
 def policy(session: Session, /, *, reset: bool, **given: Any) -> None:
     """Show which events become statements, and how; or change the given fields."""
     changes = opt.given_of(given)

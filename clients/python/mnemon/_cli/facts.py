@@ -103,7 +103,6 @@ def facts() -> None:
 @click.option("--ttl", type=_ttl, metavar="AGE", help="How long it lives: 12h, 30d.")
 @opt.meta_option("fact")
 @opt.json_option
-@click.pass_obj
 def put(
     session: Session,
     namespace: fact_values.Namespace,
@@ -147,7 +146,6 @@ def put(
 @click.option("--versions", is_flag=True, help="Include its earlier versions.")
 @click.option("--renew", "renew_ttl", is_flag=True, help="Restart its ttl.")
 @opt.json_option
-@click.pass_obj
 def get(
     session: Session,
     namespace: fact_values.Namespace,
@@ -172,7 +170,6 @@ def get(
 @opt.mode_option
 @opt.min_score_option
 @opt.json_option
-@click.pass_obj
 def search(session: Session, /, query: str, namespace: fact_values.Namespace, *, subtree: bool, **how: Any) -> None:
     """Find the facts most relevant to QUERY, in NAMESPACE or in all namespaces."""
     answer = session.client.facts.search(query, namespace=namespace, subtree=subtree or not namespace, **how)
@@ -185,7 +182,6 @@ def search(session: Session, /, query: str, namespace: fact_values.Namespace, *,
 @click.option("--versions", is_flag=True, help="Include their earlier versions, in JSON.")
 @opt.limit_option(out.LIST_LIMIT)
 @opt.json_option
-@click.pass_obj
 def list_facts(
     session: Session,
     /,
@@ -217,7 +213,6 @@ def _labels_option(name: str, where: str) -> Callable[[opt.Command], opt.Command
 )
 @opt.limit_option(out.LIST_LIMIT)
 @opt.json_option
-@click.pass_obj
 def namespaces(
     session: Session,
     prefix: tuple[str, ...] | None,
@@ -239,7 +234,6 @@ def namespaces(
 @opt.dry_run_option
 @opt.yes_option
 @opt.json_option
-@click.pass_obj
 def delete(
     session: Session,
     namespace: fact_values.Namespace,

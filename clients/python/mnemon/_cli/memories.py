@@ -64,7 +64,6 @@ _which_memories = opt.which_options(
 @opt.meta_option("memory")
 @opt.ack_option("memory")
 @opt.json_option
-@click.pass_obj
 def remember(
     session: Session,
     text: str | None,
@@ -140,7 +139,6 @@ def _show_update(session: Session, report: LineReport, item: memories.MemoryLike
 @opt.min_score_option
 @click.option("--explain", is_flag=True, help="Show how each score was computed.")
 @opt.json_option
-@click.pass_obj
 def recall(session: Session, /, query: str, which: dict[str, Any], **how: Any) -> None:
     """Find the memories most relevant to QUERY, best first."""
     out.show_answer(session, session.client.recall(query, **how, **which), recall_table)
@@ -159,7 +157,6 @@ def recall(session: Session, /, query: str, which: dict[str, Any], **how: Any) -
 @opt.limit_option(out.LIST_LIMIT)
 @click.option("--count", "only_count", is_flag=True, help="Only count them.")
 @opt.json_option
-@click.pass_obj
 def list_memories(
     session: Session,
     memory_id: str | None,
@@ -187,7 +184,6 @@ def list_memories(
 @click.command()
 @click.argument("memory_ids", nargs=-1, required=True, metavar="MEMORY_ID...")
 @opt.json_option
-@click.pass_obj
 def reinforce(session: Session, memory_ids: tuple[str, ...]) -> None:
     """Reset the confidence of reinforceable memories to 1."""
     out.do_each(session, session.client.memories.reinforce, memory_ids, "reinforced")
@@ -204,7 +200,6 @@ def reinforce(session: Session, memory_ids: tuple[str, ...]) -> None:
 @click.option("--dry-run", is_flag=True, help="With --purge: only count.")
 @click.option("--yes", "-y", is_flag=True, help="With --purge: do not ask for confirmation.")
 @opt.json_option
-@click.pass_obj
 def forget(
     session: Session,
     memory_ids: tuple[str, ...],
@@ -257,7 +252,6 @@ def forget(
 )
 @_which_memories
 @opt.json_option
-@click.pass_obj
 def forecast(session: Session, by: datetime, *, min_confidence: float, which: dict[str, Any]) -> None:
     """Show which memories will fall below a confidence by a given time, so that you can reinforce them first."""
     found = session.client.memories.forecast(by, min_confidence=min_confidence, **which)

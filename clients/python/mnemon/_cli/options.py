@@ -190,9 +190,14 @@ def _set_json(context: click.Context, parameter: click.Parameter, value: bool) -
     context.obj.as_json = value
 
 
-json_option = click.option(
-    "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print JSON for programs."
-)
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--json`, which the session knows as `as_json`; the command gets the session as its first argument."""
+    option = click.option(
+        "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print JSON for programs."
+    )
+    return option(click.pass_obj(command))
+
+
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only count.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 min_score_option = click.option(

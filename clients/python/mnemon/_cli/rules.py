@@ -35,7 +35,6 @@ def rules() -> None:
     help="In the order of registration, or in the order in which they are tried.",
 )
 @json_option
-@click.pass_obj
 def list_rules(session: Session, order: str) -> None:
     """List rules."""
     out.show_list(session, session.client.rules.list(order=order), _rule_table, limit=0)
@@ -45,7 +44,6 @@ def list_rules(session: Session, order: str) -> None:
 @click.argument("name")
 @click.option("--resolved", is_flag=True, help="Include everything it inherits, and from which rule.")
 @json_option
-@click.pass_obj
 def show(session: Session, name: str, *, resolved: bool) -> None:
     """Show the rule NAME as it was written."""
     if resolved:
@@ -68,7 +66,6 @@ def export(session: Session) -> None:
 @click.option("--replace-all", is_flag=True, help="Remove the rules that are not in the file.")
 @click.option("--lenient", is_flag=True, help='Use "default" for a missing base.')
 @json_option
-@click.pass_obj
 def load(session: Session, path: str, *, replace_all: bool, lenient: bool) -> None:
     """Load the rules of FILE, all or none: JSON or YAML by its name; - is standard input, as JSON."""
     receipt = session.client.rules.load(_read_rules(path), replace_all=replace_all, lenient=lenient)
@@ -81,7 +78,6 @@ def load(session: Session, path: str, *, replace_all: bool, lenient: bool) -> No
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Delete it even if other rules extend it; they keep what they inherited.")
 @json_option
-@click.pass_obj
 def delete(session: Session, name: str, *, force: bool) -> None:
     """Remove the rule NAME; exit code 1 if it does not exist."""
     out.show(session, session.client.rules.delete(name, force=force), lambda receipt: f"deleted {name}")
@@ -90,7 +86,6 @@ def delete(session: Session, name: str, *, force: bool) -> None:
 @rules.command()
 @yes_option
 @json_option
-@click.pass_obj
 def reset(session: Session, *, yes: bool) -> None:
     """Remove all rules, and reset "default"."""
     if not yes:

@@ -43,7 +43,6 @@ _TRACES = ("answer", "change", "unmarked", "vector")
 
 @click.command()
 @opt.json_option
-@click.pass_obj
 def info(session: Session) -> None:
     """Show information about the server: version, capabilities, limits, embedding model and vault."""
     show(session, session.client.server_info(), info_table)
@@ -88,7 +87,6 @@ _of_tenant = click.option("--tenant", default="", help="Whose keys, for operator
 
 @click.command()
 @opt.json_option
-@click.pass_obj
 def whoami(session: Session) -> None:
     """Show the tenant, the name and the role that the server knows you by."""
     show(session, session.client.who_am_i(), _identity_table)
@@ -115,7 +113,6 @@ def keys() -> None:
 @keys.command("list")
 @_of_tenant
 @opt.json_option
-@click.pass_obj
 def list_keys(session: Session, *, tenant: str) -> None:
     """List the keys, without their secrets."""
     found = list(session.client.keys.list(tenant=tenant))
@@ -206,7 +203,6 @@ def tenants() -> None:
 
 @tenants.command("list")
 @opt.json_option
-@click.pass_obj
 def list_tenants(session: Session) -> None:
     """List all tenants."""
     found = list(session.client.tenants.list())
@@ -220,7 +216,6 @@ def list_tenants(session: Session) -> None:
 @tenants.command("show")
 @click.argument("tenant")
 @opt.json_option
-@click.pass_obj
 def show_tenant(session: Session, tenant: str) -> None:
     """Show a tenant: what it is called, since when there is one, and its quotas."""
     show(session, session.client.tenants.get(tenant), _tenant_table)
@@ -291,7 +286,6 @@ def delete(session: Session, tenant: str, *, yes: bool) -> None:
 @tenants.command()
 @click.argument("tenant", default="")
 @opt.json_option
-@click.pass_obj
 def usage(session: Session, tenant: str) -> None:
     """Show what a tenant stores and uses. An admin names none: it is that of its key."""
     show(session, session.client.tenants.usage(tenant), _usage_table)
@@ -342,7 +336,6 @@ def _tenant_line(tenant: Tenant) -> str:
 )
 @click.option("--on-server", is_flag=True, help="The server keeps it in its backup_dir; FOLDER and base are names.")
 @opt.json_option
-@click.pass_obj
 def back_up(session: Session, folder: str, *, base: str | None, on_server: bool) -> None:
     """Copy the whole vault as it is now to a new FOLDER; for admins.
 
@@ -386,7 +379,6 @@ def _make(session: Session, folder: str, base: str | None, report: Report, *, on
 @click.option("--request-id", help="Follow the erasure that an earlier call began with this id.")
 @click.option("--receipt", type=click.Path(dir_okay=False), help="Write the signed receipt to this new file.")
 @opt.json_option
-@click.pass_obj
 def erase(
     session: Session,
     *,

@@ -46,7 +46,6 @@ _which_statements = opt.which_options(
 @click.option("--rule", default="", help="The rule to apply, instead of the one that matches.")
 @click.option("--dry-run", is_flag=True, help="With --resolve: only show the result, and save nothing.")
 @opt.json_option
-@click.pass_obj
 def learn(
     session: Session,
     /,
@@ -114,7 +113,6 @@ def _decided(memory_id: str, decision: decisions.Decision) -> str:
 )
 @_which_statements
 @opt.json_option
-@click.pass_obj
 def similar(
     session: Session,
     query: str,
@@ -142,7 +140,6 @@ def similar(
 )
 @opt.limit_option(out.LIST_LIMIT)
 @opt.json_option
-@click.pass_obj
 def known(
     session: Session,
     memory_id: str | None,
@@ -169,7 +166,6 @@ def known(
 @opt.dry_run_option
 @opt.yes_option
 @opt.json_option
-@click.pass_obj
 def unlearn(session: Session, /, memory_ids: tuple[str, ...], *, which: dict[str, Any], **how: Any) -> None:
     """Permanently remove statements: the named ones, or all that match, with the statements that they replaced."""
     if bool(memory_ids) == bool(which):
@@ -189,7 +185,6 @@ def _number(receipt: semantic.SemanticDeleteReceipt) -> str:
 @click.option("--memory", "memory_id", default="", metavar="MEMORY_ID", help="Only decisions about this statement.")
 @opt.limit_option(out.LIST_LIMIT)
 @opt.json_option
-@click.pass_obj
 def list_decisions(session: Session, user: str, memory_id: str, *, limit: int) -> None:
     """List decisions between statements and their reasons, newest first."""
     found = session.client.conflicts.list_decisions(user=user, memory_id=memory_id, page_size=out.page_size_of(limit))
@@ -200,7 +195,6 @@ def list_decisions(session: Session, user: str, memory_id: str, *, limit: int) -
 @click.argument("decision_id", required=False)
 @click.option("--memory", "memory_id", metavar="MEMORY_ID", help="The decision that made this merged statement.")
 @opt.json_option
-@click.pass_obj
 def unmerge(session: Session, decision_id: str | None, memory_id: str | None) -> None:
     """Undo DECISION_ID: restore what it superseded, and remove the merged statement."""
     if bool(decision_id) == bool(memory_id):
@@ -217,7 +211,6 @@ def unmerge(session: Session, decision_id: str | None, memory_id: str | None) ->
 
 @click.command("index-status")
 @opt.json_option
-@click.pass_obj
 def index_status(session: Session) -> None:
     """Show the state of the index of statements, and whether the server limits writes."""
     out.show(session, session.client.semantic.status(), index_table)

@@ -94,7 +94,6 @@ def tools() -> None:
     help="Print them as JSON for this API.",
 )
 @opt.json_option
-@click.pass_obj
 def list_tools(session: Session, actions_permitted: tuple[str, ...] | None, style: str | None) -> None:
     """List the tools as a model sees them."""
     if style is not None:
@@ -110,7 +109,6 @@ def list_tools(session: Session, actions_permitted: tuple[str, ...] | None, styl
 @click.argument("arguments", type=opt.json_object)
 @_context_options
 @opt.json_option
-@click.pass_obj
 def call(session: Session, tool: str, arguments: dict[str, Any], *, about: dict[str, Any]) -> None:
     """Run TOOL with ARGUMENTS, a JSON object, and print what it returns."""
     out.show(session, session.client.tools.call(tool, arguments, **about), lambda output: output.content)
@@ -120,7 +118,6 @@ def call(session: Session, tool: str, arguments: dict[str, Any], *, about: dict[
 @click.argument("file", type=click.File(encoding="utf-8"), default="-")
 @_parse_options
 @opt.json_option
-@click.pass_obj
 def parse(session: Session, file: Any, *, options: ParseOptions) -> None:
     """Find the calls in a model's text from FILE or standard input, and run none of them.
 
@@ -137,7 +134,6 @@ def parse(session: Session, file: Any, *, options: ParseOptions) -> None:
 @_context_options
 @_parse_options
 @opt.json_option
-@click.pass_obj
 def execute(session: Session, file: Any, *, about: dict[str, Any], options: ParseOptions) -> None:
     """Run the calls in a model's text from FILE or standard input, in order.
 
@@ -159,7 +155,6 @@ def execute(session: Session, file: Any, *, about: dict[str, Any], options: Pars
 
 @tools.command()
 @opt.json_option
-@click.pass_obj
 def stats(session: Session) -> None:
     """Count the texts that were parsed since the vault was opened, by outcome."""
     out.show(session, session.client.tools.stats(), stats_table)

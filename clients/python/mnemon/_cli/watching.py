@@ -50,7 +50,6 @@ def _which_options(since: str) -> Callable[[Callable[..., None]], Callable[..., 
         scope_options,
         click.option("--full", is_flag=True, help="Include the records as they are now; needs --json."),
         json_option,
-        click.pass_obj,
     )
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:

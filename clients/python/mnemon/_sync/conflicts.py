@@ -129,14 +129,9 @@ class Conflicts(Service):
 
         `timeout` applies to each page.
         """
-        token = ""
-        while True:
-            page = self.list_decisions_page(
-                user=user, memory_id=memory_id, page_size=page_size, page_token=token, timeout=timeout
-            )
-            yield from page.decisions
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_decisions_page, user=user, memory_id=memory_id, page_size=page_size, timeout=timeout
+        )
 
     def list_decisions_page(
         self,

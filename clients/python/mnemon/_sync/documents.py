@@ -177,21 +177,16 @@ class Documents(Service):
 
         `filters` and `strict` work as in `search`. `timeout` applies to each page.
         """
-        token = ""
-        while True:
-            page = self.list_page(
-                page_size=page_size,
-                page_token=token,
-                filters=filters,
-                scope=scope,
-                where=where,
-                view=view,
-                strict=strict,
-                timeout=timeout,
-            )
-            yield from page.documents
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_page,
+            page_size=page_size,
+            filters=filters,
+            scope=scope,
+            where=where,
+            view=view,
+            strict=strict,
+            timeout=timeout,
+        )
 
     def list_page(
         self,

@@ -194,20 +194,9 @@ class Facts(Service):
 
         The arguments select facts as in `search`. `timeout` applies to each page.
         """
-        labels, token = tuple(namespace_to_pb("namespace", namespace)), ""
-        while True:
-            page = self.list_page(
-                labels,
-                subtree=subtree,
-                where=where,
-                versions=versions,
-                page_size=page_size,
-                page_token=token,
-                timeout=timeout,
-            )
-            yield from page.facts
-            if not (token := page.next_page_token):
-                return
+        labels = tuple(namespace_to_pb("namespace", namespace))
+        how = {"subtree": subtree, "where": where, "versions": versions, "page_size": page_size, "timeout": timeout}
+        return self._items(self.list_page, labels, **how)
 
     def list_page(
         self,
@@ -248,19 +237,14 @@ class Facts(Service):
         `max_depth` labels and appear once; 0 means no cut. `timeout` applies to each page.
         """
         first, last = (tuple(namespace_to_pb(*each)) for each in (("prefix", prefix), ("suffix", suffix)))
-        token = ""
-        while True:
-            page = self.list_namespaces_page(
-                prefix=first,
-                suffix=last,
-                max_depth=max_depth,
-                page_size=page_size,
-                page_token=token,
-                timeout=timeout,
-            )
-            yield from page.namespaces
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_namespaces_page,
+            prefix=first,
+            suffix=last,
+            max_depth=max_depth,
+            page_size=page_size,
+            timeout=timeout,
+        )
 
     def list_namespaces_page(
         self,

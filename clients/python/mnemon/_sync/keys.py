@@ -42,12 +42,7 @@ class Keys(Service):
 
     def list(self, *, tenant: str = "", page_size: int = 0, timeout: float | None = None) -> Iterator[access.ApiKey]:
         """Yields all keys in the order of their creation, without their secrets. `timeout` applies to each page."""
-        token = ""
-        while True:
-            page = self.list_page(tenant=tenant, page_size=page_size, page_token=token, timeout=timeout)
-            yield from page.keys
-            if not (token := page.next_page_token):
-                return
+        return self._items(self.list_page, tenant=tenant, page_size=page_size, timeout=timeout)
 
     def list_page(
         self, *, tenant: str = "", page_size: int = 0, page_token: str = "", timeout: float | None = None

@@ -128,19 +128,14 @@ class Memories(Service):
 
         With `show_deleted`, it includes memories that are deleted but not purged. `timeout` applies to each page.
         """
-        token = ""
-        while True:
-            page = self.list_page(
-                page_size=page_size,
-                page_token=token,
-                min_confidence=min_confidence,
-                show_deleted=show_deleted,
-                timeout=timeout,
-                **which,
-            )
-            yield from page.memories
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_page,
+            page_size=page_size,
+            min_confidence=min_confidence,
+            show_deleted=show_deleted,
+            timeout=timeout,
+            **which,
+        )
 
     def list_page(
         self,

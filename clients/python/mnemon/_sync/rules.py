@@ -102,12 +102,7 @@ class Rules(Service):
         "registration" begins with "default"; "matching" is the order in which rules are tried. `timeout` applies to
         each page.
         """
-        token = ""
-        while True:
-            page = self.list_page(order=order, page_size=page_size, page_token=token, timeout=timeout)
-            yield from page.rules
-            if not (token := page.next_page_token):
-                return
+        return self._items(self.list_page, order=order, page_size=page_size, timeout=timeout)
 
     def list_page(
         self,

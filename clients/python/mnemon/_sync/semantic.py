@@ -157,14 +157,9 @@ class Semantic(Service):
 
         With `show_superseded`, it includes superseded ones. `timeout` applies to each page.
         """
-        token = ""
-        while True:
-            page = self.list_page(
-                page_size=page_size, page_token=token, show_superseded=show_superseded, timeout=timeout, **which
-            )
-            yield from page.memories
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_page, page_size=page_size, show_superseded=show_superseded, timeout=timeout, **which
+        )
 
     def list_page(
         self,

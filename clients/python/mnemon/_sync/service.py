@@ -2,6 +2,9 @@
 """What the asyncio client's objects have in common."""
 
 import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any
 
 from mnemon._arguments import checked
 from mnemon._connection import Connection
@@ -21,3 +24,12 @@ class Service:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._connection.name!r}>"
+
+    def _items(self, list_page: Callable[..., Any], *args: Any, **chosen: Any) -> Iterator[Any]:
+        """The items of all pages, in order: the first field of each."""
+        token = ""
+        while True:
+            page = list_page(*args, page_token=token, **chosen)
+            yield from getattr(page, fields(page)[0].name)
+            if not (token := page.next_page_token):
+                return

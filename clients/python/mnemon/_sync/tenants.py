@@ -42,12 +42,7 @@ class Tenants(Service):
 
     def list(self, *, page_size: int = 0, timeout: float | None = None) -> Iterator[values.Tenant]:
         """Yields all tenants in the order of their creation. `timeout` applies to each page."""
-        token = ""
-        while True:
-            page = self.list_page(page_size=page_size, page_token=token, timeout=timeout)
-            yield from page.tenants
-            if not (token := page.next_page_token):
-                return
+        return self._items(self.list_page, page_size=page_size, timeout=timeout)
 
     def list_page(self, *, page_size: int = 0, page_token: str = "", timeout: float | None = None) -> values.TenantPage:
         """Returns one page of tenants: 100 if `page_size` is 0, at most 1,000."""

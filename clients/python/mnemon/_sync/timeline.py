@@ -141,20 +141,9 @@ class Timeline(Service):
 
         `timeout` applies to each page.
         """
-        token = ""
-        while True:
-            page = self.list_page(
-                last_days=last_days,
-                since=since,
-                until=until,
-                page_size=page_size,
-                page_token=token,
-                timeout=timeout,
-                **which,
-            )
-            yield from page.events
-            if not (token := page.next_page_token):
-                return
+        return self._items(
+            self.list_page, last_days=last_days, since=since, until=until, page_size=page_size, timeout=timeout, **which
+        )
 
     def list_page(
         self,

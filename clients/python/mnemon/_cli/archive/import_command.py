@@ -43,7 +43,6 @@ from mnemon.shared.terminal import echo
 @take_over_option
 @scope_options
 @json_option
-@click.pass_obj
 def import_files(
     session: Session,
     /,

@@ -62,7 +62,6 @@ _lenient_option = click.option(
 @opt.mode_option
 @opt.min_score_option
 @opt.json_option
-@click.pass_obj
 def search(session: Session, /, query: str, which: dict[str, Any], *, lenient: bool, **how: Any) -> None:
     """Find the documents nearest to QUERY, best first."""
     with _noting_warnings():
@@ -73,7 +72,6 @@ def search(session: Session, /, query: str, which: dict[str, Any], *, lenient: b
 @click.command()
 @click.argument("doc_id")
 @opt.json_option
-@click.pass_obj
 def get(session: Session, doc_id: str) -> None:
     """Show the document DOC_ID."""
     out.show(session, session.client.documents.get(doc_id), document_sheet, soft_wrap=True)
@@ -84,7 +82,6 @@ def get(session: Session, doc_id: str) -> None:
 @_lenient_option
 @opt.limit_option(out.LIST_LIMIT)
 @opt.json_option
-@click.pass_obj
 def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenient: bool) -> None:
     """List documents in the order in which they were first indexed."""
     with _noting_warnings():
@@ -96,7 +93,6 @@ def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenie
 @_which_documents
 @_lenient_option
 @opt.json_option
-@click.pass_obj
 def count(session: Session, which: dict[str, Any], *, lenient: bool) -> None:
     """Count documents."""
     with _noting_warnings():
@@ -114,7 +110,6 @@ def count(session: Session, which: dict[str, Any], *, lenient: bool) -> None:
 @click.option("--unset", "remove_metadata", metavar="KEY", multiple=True, help="Metadata to remove; repeatable.")
 @opt.scope_options
 @opt.json_option
-@click.pass_obj
 def update(
     session: Session,
     doc_id: str,
@@ -148,7 +143,6 @@ def update(
 @click.option("--dry-run", is_flag=True, help="Only count what the filter matches.")
 @opt.yes_option
 @opt.json_option
-@click.pass_obj
 def delete(
     session: Session,
     doc_ids: tuple[str, ...],
@@ -185,7 +179,6 @@ def _confirm(number: int, *, yes: bool) -> None:
 
 @click.command("rebuild-index")
 @opt.json_option
-@click.pass_obj
 def rebuild_index(session: Session) -> None:
     """Rebuild the vector database from the records."""
     last = show_progress(
@@ -202,7 +195,6 @@ def rebuild_index(session: Session) -> None:
 
 @click.command()
 @opt.json_option
-@click.pass_obj
 def health(session: Session) -> None:
     """Show the health of the server; exit code 1 if documents or memories are unhealthy.
 

@@ -45,7 +45,6 @@ from mnemon.shared.terminal import echo
 @click.option("--allow-skipped", is_flag=True, help="Exit with code 0 even if files that are not text were skipped.")
 @click.option("--verbose", "-v", is_flag=True, help="Name every file that is skipped.")
 @json_option
-@click.pass_obj
 def index(
     session: Session,
     paths: tuple[str, ...],
