@@ -1,4 +1,4 @@
-"""Trains the relation model of `services/conflicts/relations.py` and writes its weights.
+"""Trains the relation model of `services/conflicts/signals.py` and writes its weights.
 
     python -m tests.bench.train_relations [--out FILE] [--model NAME]
 
@@ -17,7 +17,7 @@ import click
 import numpy as np
 from mnemon_server.domain.conflicts import DetectionConfig, RelationType
 from mnemon_server.services.conflicts.relation_features import FEATURES, features, read
-from mnemon_server.services.conflicts.relations import WEIGHTS_FILE, RelationModel
+from mnemon_server.services.conflicts.signals import WEIGHTS_FILE, RelationModel
 from numpy.typing import NDArray
 
 from tests.bench.classification import Answers

@@ -17,7 +17,7 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.domain.resolution import MemoryRef
 from mnemon_server.domain.semantic import ConflictPolicy, SaveSemantic, SemanticFilter, SemanticMemory, SimilarQuery
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.bound import BoundVault
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.conflicts.resolution import ConflictResolver

@@ -13,7 +13,7 @@ from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, MemoryFilter, MemoryQuery, MemoryStatus
 from mnemon_server.domain.records import AckLevel, Scope, SearchMode
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.chroma import ChromaIndex, ChromaSettings
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings

@@ -13,7 +13,7 @@ import pytest
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.domain.events import EventSelection, PruneReason
 from mnemon_server.domain.records import Scope, SearchMode
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.events.rows import text
 from mnemon_server.engines.events.rows.text_thread import TextThread
 from mnemon_server.engines.events.rows.text_words import CURRENT, PART_SEQUENCES

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.events.rows import text_work
 from mnemon_server.engines.events.rows.text_file import TextFile
 from mnemon_server.engines.events.rows.text_words import CURRENT, FORMER, PART_SEQUENCES, answering

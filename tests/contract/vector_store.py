@@ -14,7 +14,7 @@ import pytest
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import DocumentNotFoundError, InvalidArgumentError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.vector_store import ConfiguredVectorStore, Neighbour, StoredText, VectorStore
 
 from tests.support.forks import python

@@ -15,7 +15,7 @@ from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.vaults import OpenVault, VaultPool

@@ -13,7 +13,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from mnemon_server.logs import configure_logging
-from mnemon_server.transport.interceptors import cancellations
+from mnemon_server.transport.interceptors import grpc_calls as cancellations
 
 from tests.support.handlers import Misbehaving, method, path
 from tests.support.http2 import RawConnection, raw_connection

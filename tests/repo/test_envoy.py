@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from google.protobuf.descriptor_pb2 import MethodOptions
-from mnemon_server.services.access.secrets import new_key_id, new_secret
+from mnemon_server.services.access.keys import new_key_id, new_secret
 
 from tests.support.repository import ROOT
 from tests.support.rpcs import rpcs

@@ -22,7 +22,7 @@ from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.archive.exporting import ExportMessage
 from mnemon_server.services.archive.store import ArchiveStore

@@ -18,7 +18,7 @@ from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.promises.events import EventEngine, EventsWarning, EventWrite
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.bridge.bridge import Bridge

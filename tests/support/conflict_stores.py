@@ -17,7 +17,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.conflicts.resolution import ConflictResolver

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import numpy as np
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 
 from tests.support.tiny_models import VOCABULARY, word_vectors
 from tests.support.tool_endpoints import Answer, RecordingHandler, saying

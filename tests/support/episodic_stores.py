@@ -24,7 +24,7 @@ from mnemon_server.domain.events import (
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.events.settings import EventEngineSettings
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.events import EventEngine, EventWrite

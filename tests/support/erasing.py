@@ -11,7 +11,7 @@ import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from mnemon.v1 import episodic_pb2, erase_pb2, facts_pb2, knowledge_store_pb2, memory_pb2, semantic_pb2
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.quantized import round_vectors
 
 from tests.support.databases import content_of, files_below

@@ -10,7 +10,7 @@ from mnemon_server.domain.changes import Change, ChangeFilter
 from mnemon_server.domain.facts import Fact, FactFilter, FactMatch, PutFact
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.embedding.batcher import WAITING_TEXTS_MAX, EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault

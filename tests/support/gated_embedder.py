@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.base import Span, Vectors
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 
 DEADLINE_S = 60
 

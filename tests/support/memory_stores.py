@@ -11,7 +11,7 @@ from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, MemoryMatch
 from mnemon_server.domain.records import Scope
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mnemon_server.domain.tool_calls import JSON_DEPTH_MAX, ParseOptions, ParseResult, Protocol, ToolCall
-from mnemon_server.services.protocols.parsing import parse_tool_calls
-from mnemon_server.services.protocols.thinking import without_thinking
+from mnemon_server.services.protocols.parsing import parse_tool_calls, without_thinking
 
 END, VCP_END = "[[END_ABP_TOOL]]", "<<<[END_TOOL_REQUEST]>>>"
 PIECES = [

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from mnemon_server.domain.conflicts import ArbitrationConfig, DetectionConfig, SignalType
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 
 from tests.bench.conflict_pairs import Half, Label, Outcome, Pair, half_of, load_written
 from tests.bench.conflict_report import Thresholds, choose, report

@@ -2,14 +2,19 @@
 
 import asyncio
 import hashlib
-from contextlib import AsyncExitStack
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing, nullcontext
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
-from mnemon_server.assembly.bound import views_of
-from mnemon_server.assembly.erasure import open_erasure
-from mnemon_server.assembly.events import make_bridge, open_event_retention, open_event_store
-from mnemon_server.assembly.gauges import gauges_of
+from mnemon_server.assembly.master_keys import read_master_keys
 from mnemon_server.assembly.records import open_records
+from mnemon_server.assembly.settings import event_retention_settings, event_store_settings, is_in_memory
 from mnemon_server.assembly.stores import (
+    backups_of,
+    feed_readers,
     open_archive,
     open_backups,
     open_change_retention,
@@ -21,21 +26,205 @@ from mnemon_server.assembly.stores import (
 )
 from mnemon_server.assembly.tools import make_tools
 from mnemon_server.config.settings import Settings
-from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.access_file import AccessFile, has_access_file
+from mnemon_server.engines.audit_file import clear_subjects
+from mnemon_server.engines.bound import BoundVault
+from mnemon_server.engines.bound.records import refused
+from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.engines.master_keys import MasterKeys
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.upkeep.shadow import VaultModels
 from mnemon_server.services.access.keys import KeyRing
+from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.judging import Advisor, JudgeDesk
 from mnemon_server.services.conflicts.service import ConflictStore
+from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.erasure.access import AccessTraces
+from mnemon_server.services.erasure.receipts import Sign
+from mnemon_server.services.erasure.settling import Settling
+from mnemon_server.services.erasure.store import Eraser
+from mnemon_server.services.events.retention import EventRetention
+from mnemon_server.services.events.store import EventStore
 from mnemon_server.services.facts.expiry import FactExpiry
+from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.rules.files import apply_rules_file
 from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.shared.clock_guard import ClockGuard
+from mnemon_server.services.shared.gauges import VaultGauges
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.vaults import OpenVault
+
+if TYPE_CHECKING:
+    from mnemon_server.engines.signing_key import SigningKey
+
+
+# Opens the erasure service of a vault.
+
+
+def open_erasure(
+    settings: Settings,
+    tenant: str,
+    vault: Vault,
+    episodic: EventStore,
+    stores: Sequence[DocumentStore | MemoryStore],
+    batcher: EmbeddingBatcher,
+    offload: Offload,
+    keys: KeyRing | None,
+) -> Eraser:
+    """Opens the service, which completes unfinished erasures once it is entered. `keys`: the key ring of the server, if
+    it is open.
+    """
+    access = AccessTraces(tenant, partial(_opened, settings, keys), partial(clear_subjects, settings.data_dir), offload)
+    rewritten = [store.applier for store in stores if store.applier is not None]
+    return Eraser(
+        vault,
+        pruning=episodic.pruning,
+        settling=Settling(vault, rewritten, backups_of(settings, tenant), access, offload),
+        embedder=batcher,
+        sign=_signer(settings),
+        offload=offload,
+    )
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, keys: KeyRing | None) -> AsyncIterator[KeyRing | None]:
+    if keys is not None or not has_access_file(settings.data_dir):
+        yield keys
+        return
+    with closing(await asyncio.to_thread(AccessFile, settings.data_dir, read_master_keys(settings))) as file:
+        async with KeyRing(KeyFile(file)) as ring:
+            yield ring
+
+
+def _signer(settings: Settings) -> Sign:
+    """A function that signs. It opens the key with its first call, since most servers never erase."""
+
+    @cache
+    def opened() -> "SigningKey":
+        from mnemon_server.engines.signing_key import ERASURE_KEY, new_key, open_key
+
+        return new_key() if is_in_memory(settings) else open_key(settings.data_dir, ERASURE_KEY)
+
+    return lambda content: opened().sign(content)
+
+
+# A vault's services as callers with bounds see them.
+
+
+VIEWS_MAX = 1_000
+"""How many views are kept. A view is a few small objects, made anew in less than a millisecond."""
+
+
+class _Refusing:
+    """In place of a service that knows no bounds, should a call reach it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise refused()
+
+
+def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
+    """A function that returns the open vault within bounds."""
+    views: OrderedDict[Bounds, OpenVault] = OrderedDict()
+
+    def within(whole: OpenVault, bounds: Bounds) -> OpenVault:
+        if bounds in views:
+            views.move_to_end(bounds)
+            return views[bounds]
+        view = views[bounds] = _view(whole, vault, bounds)
+        if len(views) > VIEWS_MAX:
+            views.popitem(last=False)
+        return view
+
+    return within
+
+
+def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
+    part, refusing = BoundVault(vault, bounds), _Refusing()
+    others: dict[str, Any] = dict.fromkeys(("rules", "bridge", "archive", "backups", "erasure"), refusing)
+    memories = whole.memories.over(part.collection(MEMORIES), bounds)
+    facts = whole.facts.over(part)
+    return replace(
+        whole,
+        documents=whole.documents.over(part.collection(DOCUMENTS)),
+        memories=memories,
+        semantic=whole.semantic.over(part),
+        conflicts=whole.conflicts.over(part, bounds),
+        facts=facts,
+        episodic=whole.episodic.over(part.events),
+        feed=whole.feed.within(bounds, feed_readers(part, memories)),
+        tools=whole.tools.over(facts, bounds, bounds.digest(vault.changes.origin, b"requests").hex()),
+        page_key=bounds.digest(vault.changes.epoch, b"pages"),
+        **others,
+    )
+
+
+# Reads the gauges of an open vault.
+
+
+def gauges_of(
+    vault: Vault,
+    documents: DocumentStore,
+    memories: MemoryStore,
+    episodic: EventStore,
+    bridge: Bridge,
+    batcher: EmbeddingBatcher,
+) -> Callable[[], Awaitable[VaultGauges]]:
+    """Reads the gauges of a vault."""
+    backends = {DOCUMENTS: documents.backend, MEMORIES: memories.backend}
+    gathering = documents.waiting, memories.waiting, episodic.waiting
+
+    def pending() -> dict[str, int]:
+        counts = {collection.name: backend.pending() for collection, backend in backends.items()}
+        return {name: count for name, count in counts.items() if count is not None}
+
+    async def read() -> VaultGauges:
+        return VaultGauges(
+            waiting_writes=vault.waiting_writes() + sum(each.records for each in gathering),
+            waiting_texts=batcher.waiting_texts,
+            vectors={
+                each.name: vault.collection(each).vector_usage() for each in (DOCUMENTS, MEMORIES, FACTS, SEMANTIC)
+            },
+            pending_changes=await asyncio.to_thread(pending),
+            bridge_waiting=(await bridge.status()).queue_depth,
+        )
+
+    return read
+
+
+# Opens what works on a vault's timeline: the service, the retention and the bridge.
+
+
+def open_event_store(settings: Settings, vault: Vault, batcher: EmbeddingBatcher) -> EventStore:
+    """Opens the timeline's service."""
+    return EventStore(vault.events, vault, batcher, settings=event_store_settings(settings))
+
+
+def open_event_retention(
+    settings: Settings, vault: Vault, episodic: EventStore, guard: ClockGuard, offload: Offload
+) -> AbstractAsyncContextManager[Any]:
+    """Opens the removal of old events, which runs while entered. Does nothing if all events are kept."""
+    retention = event_retention_settings(settings)
+    if retention is None:
+        return nullcontext()
+    return EventRetention(
+        vault.events,
+        retention,
+        guard=guard,
+        pruning=episodic.pruning,
+        health=episodic.health,
+        offload=offload,
+    )
+
+
+def make_bridge(vault: Vault, semantic: SemanticStore, offload: Offload) -> Bridge:
+    """Creates the bridge, which starts when entered."""
+    return Bridge(vault, vault.events, semantic, offload=offload)
+
 
 READER_THREADS = 4
 TOOL_THREADS = 2

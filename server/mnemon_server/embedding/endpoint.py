@@ -1,6 +1,7 @@
 """Models behind an OpenAI-compatible endpoint: OpenAI, Ollama, vLLM, Text Embeddings Inference."""
 
 import hashlib
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -13,9 +14,27 @@ from numpy.typing import NDArray
 
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingError, EmbeddingUnavailableError
 from mnemon_server.embedding.base import EmbeddingModel, ModelOptions, Span, Vectors
-from mnemon_server.embedding.estimate import estimated_tokens
-from mnemon_server.embedding.passages import cut_passages
+from mnemon_server.embedding.passages import Token, cut_passages
 from mnemon_server.endpoints.client import EndpointClient, EndpointError, EndpointSettings
+
+# Estimates the tokens of a text for a model whose tokenizer is not known.
+
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+_PIECE = re.compile("[\u0e00-\u0eff\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff]|[!-~]{1,4}|.{1,2}", re.DOTALL)
+"""A CJK, Thai or Lao character, four characters of ASCII, or two others: rather too many tokens than too few."""
+
+
+def estimated_tokens(text: str) -> list[Token]:
+    """Tokens such as common vocabularies have them, rather too many than too few."""
+    return list(_tokens(text))
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    for number, word in enumerate(_WORD.finditer(text)):
+        for piece in _PIECE.finditer(text, word.start(), word.end()):
+            yield Token(piece.start(), piece.end(), number)
+
 
 _log = structlog.get_logger()
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Self, cast
 
 import grpc
 import structlog
+from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from google.protobuf.internal import api_implementation
 from grpc import aio
 from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 from mnemon.v1 import (
     access_pb2,
     access_pb2_grpc,
@@ -71,7 +73,6 @@ from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
 from mnemon_server.transport.listening import require_private_folder
 from mnemon_server.transport.metrics.call_figures import CallFigures
-from mnemon_server.transport.reflection import add_reflection
 from mnemon_server.transport.roles import permissions
 from mnemon_server.transport.server_group import ServerGroup
 from mnemon_server.transport.servicers.access import AccessServicer
@@ -98,6 +99,41 @@ if TYPE_CHECKING:
     from mnemon_server.services.vaults import VaultPool
     from mnemon_server.transport.interceptors.tracing import Tracing
     from mnemon_server.transport.metrics.server import MetricsServer
+
+
+# Reflection: clients such as grpcurl and buf learn from the server which services and messages there are.
+
+
+V1, V1ALPHA = "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"
+
+
+def add_reflection(server: aio.Server, services: Sequence[str]) -> None:
+    """Serves reflection under both of its names: the package knows the older only, the messages are the same."""
+    _describe_v1()
+    servicer = reflection.aio.ReflectionServicer(service_names=[*services, V1, V1ALPHA])
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        tuple(grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": handler}) for name in (V1, V1ALPHA))
+    )
+
+
+def _describe_v1() -> None:
+    """Makes the newer name known to the pool: clients that list all services ask for the description of each."""
+    pool = descriptor_pool.Default()
+    older = reflection_pb2.DESCRIPTOR
+    name = older.name.replace("v1alpha", "v1")
+    try:
+        pool.FindFileByName(name)
+    except KeyError:
+        file = descriptor_pb2.FileDescriptorProto()
+        older.CopyToProto(file)
+        text = text_format.MessageToString(file).replace("v1alpha", "v1")
+        pool.Add(text_format.Parse(text, descriptor_pb2.FileDescriptorProto()))
+
 
 DESCRIPTORS = tuple(
     service

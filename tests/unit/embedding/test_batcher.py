@@ -9,7 +9,7 @@ from mnemon_server.domain.access.quotas import Quotas
 from mnemon_server.domain.errors import EmbeddingError, NotServingError, QuotaExceededError, TooManyRequestsError
 from mnemon_server.embedding.base import Vectors
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.services.shared.accounts import Accounts
 
 from tests.support.gated_embedder import DEADLINE_S, GatedEmbedder, occupied, until

@@ -11,7 +11,7 @@ import pytest
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 from mnemon_server.embedding.base import Embedder, ModelOptions
 from mnemon_server.embedding.factory import open_embedder
-from mnemon_server.embedding.folder_settings import TOKENS_MAX
+from mnemon_server.embedding.folder import TOKENS_MAX
 from onnx import TensorProto
 
 from tests.support.tiny_models import NUMBERS, VOCABULARY, word_vectors, write_graph, write_json, write_model

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.domain.errors import EmbeddingError
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 
 
 @given(texts=st.lists(st.text(max_size=50), max_size=5))

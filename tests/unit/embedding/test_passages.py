@@ -5,7 +5,7 @@ import random
 import textwrap
 
 import pytest
-from mnemon_server.embedding.estimate import estimated_tokens
+from mnemon_server.embedding.endpoint import estimated_tokens
 from mnemon_server.embedding.passages import cut_passages
 
 PLAIN = ["the", "river", "bridge", "of", "light", "stone", "in", "summer"]

@@ -11,7 +11,7 @@ import pytest_asyncio
 from mnemon_server.domain.errors import EmbeddingError, MnemonError, NotServingError, TooManyRequestsError
 from mnemon_server.embedding.base import Vectors
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 
 from tests.support.gated_embedder import DEADLINE_S, GatedEmbedder, until
 

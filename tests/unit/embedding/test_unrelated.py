@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mnemon_server.embedding.base import EmbeddingModel, Vectors
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.embedding.onnx import OnnxEmbedder
 from mnemon_server.embedding.unrelated import QUESTIONS, STATEMENTS, unrelated_cosine
 

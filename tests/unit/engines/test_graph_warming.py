@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mnemon_server.engines.hnsw import LocalVectors, SnapshotFolder, SnapshotIdentity
 from mnemon_server.engines.hnsw.graph import Graph
-from mnemon_server.engines.hnsw.restoring import restore_graph
+from mnemon_server.engines.hnsw.maintenance import restore_graph
 from mnemon_server.engines.promises.values import VectorUsage
 from mnemon_server.engines.vector_cache import VectorCache
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mnemon_server.engines.hnsw import LocalVectors
-from mnemon_server.engines.hnsw.fair_lock import FairLock
+from mnemon_server.engines.hnsw.graph import FairLock
 
 from tests.support.local_vectors import EAGER, Model, clustered_vectors, has_graph_of, local_vectors, opened, recall
 from tests.support.server import wait_until

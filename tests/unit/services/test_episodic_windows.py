@@ -20,7 +20,7 @@ from mnemon_server.domain.events import (
 )
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope, SearchMode
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.promises.events import Sequences, TextScores
 from mnemon_server.engines.promises.values import Vector
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from mnemon_server.services.facts.json_size import holds_many
+from mnemon_server.services.facts.putting import holds_many
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Many names of facts at once."""
 
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.services.facts.names import by_record_id
+from mnemon_server.services.facts.store import by_record_id
 
 from tests.support.turns import Turns
 

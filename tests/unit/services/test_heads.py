@@ -18,7 +18,7 @@ from mnemon_server.domain.memories import CreateMemory, Memory, UpdateMemory
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.engines.promises.values import PassageInput, Vector

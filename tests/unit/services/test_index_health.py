@@ -14,7 +14,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.memories import CreateMemory, Memory
 from mnemon_server.embedding.base import Vector
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.promises.values import Scores
 from mnemon_server.engines.promises.vector_index import IndexEntry, IndexState
 from mnemon_server.engines.sqlite.scanners import VectorSettings

@@ -24,8 +24,7 @@ from mnemon_server.engines.sqlite.pages.database import connect
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.services.access import keys
-from mnemon_server.services.access.keys import KeyRing
-from mnemon_server.services.access.secrets import new_key_id, new_secret
+from mnemon_server.services.access.keys import KeyRing, new_key_id, new_secret
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WAIT_S = 60

@@ -19,7 +19,7 @@ from mnemon_server.domain.memories import (
 )
 from mnemon_server.domain.records import Relevance, SearchMode
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.search.settings import SearchSettings

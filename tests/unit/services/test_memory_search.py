@@ -6,7 +6,7 @@ from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, MemoryFilter, MemoryQuery
 from mnemon_server.domain.records import Scope, SearchMode
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 
 from tests.support.memory_stores import DIMENSION, Opened, contents
 

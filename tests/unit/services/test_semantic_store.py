@@ -31,7 +31,7 @@ from mnemon_server.domain.semantic import (
     SemanticMemory,
     SimilarQuery,
 )
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.semantic.resolver import Judged, NewSemantic
 from mnemon_server.services.semantic.stored_form import save_plain

@@ -14,7 +14,7 @@ from mnemon_server.domain.documents import Document, IndexRequest
 from mnemon_server.domain.errors import DocumentNotFoundError, InvalidArgumentError
 from mnemon_server.domain.records import Scope
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.transport.convert import document_requests as requests

@@ -11,7 +11,7 @@ import pytest
 from mnemon.v1 import episodic_pb2 as pb
 from mnemon_server.domain.errors import IndexWarmingError, InvalidArgumentError, StorageFullError
 from mnemon_server.domain.events import EventReceipt
-from mnemon_server.transport.servicers.event_runs import PART, EventRuns
+from mnemon_server.transport.servicers.events import PART, EventRuns
 from mnemon_server.transport.status import Failure
 
 from tests.support.episodic_stores import open_event_store

@@ -1,14 +1,16 @@
 """One hnswlib index behind one lock, because searching it during a change is not safe."""
 
+import threading
 import time
 import zlib
 from array import array
+from collections import deque
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.hnsw.fair_lock import FairLock
 from mnemon_server.engines.hnsw.links import (
     FREE_IDS_FROM,
     Links,
@@ -24,6 +26,43 @@ from mnemon_server.engines.promises.values import PassageIds, Vector
 
 if TYPE_CHECKING:
     import hnswlib
+
+
+# A lock that serves its waiters in order.
+
+
+class FairLock:
+    """A mutual exclusion lock, first come, first served; not reentrant.
+
+    With `threading.Lock`, a thread that releases the lock and requests it again at once usually gets it, and can starve
+    the waiting threads.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+        self._held = False
+
+    def __enter__(self) -> None:
+        with self._guard:
+            if not self._held:
+                self._held = True
+                return
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        turn.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._guard:
+            if self._waiting:
+                # The lock stays held: ownership passes to the next waiter.
+                self._waiting.popleft().release()
+            else:
+                self._held = False
+
 
 SLICE_S = 0.005
 """Approximate time for which a change holds the lock. Searches alternate with changes."""

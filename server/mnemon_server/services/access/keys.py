@@ -2,7 +2,11 @@
 
 import asyncio
 import bisect
+import hashlib
+import hmac
 import logging
+import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -12,6 +16,7 @@ from typing import NamedTuple, Self
 from mnemon_server.domain.access import (
     KEYS_MAX,
     OVERLAP_DEFAULT,
+    TENANT_ID,
     ApiKey,
     Credentials,
     KeyPage,
@@ -27,9 +32,52 @@ from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import InvalidOperationError, MnemonError, UnauthenticatedError
 from mnemon_server.engines.promises.keys import KeyStore, StoredKey
 from mnemon_server.services.access.remembered import Remembered
-from mnemon_server.services.access.secrets import PREFIX, digest_of, is_secret_of, key_id_of, new_key_id, new_secret
 from mnemon_server.services.shared.listeners import Listeners
 from mnemon_server.services.shared.periodic import Periodic
+
+# The secrets of API keys: `mn_<id of the key>_<256 random bits>_<tenant>`, without a tenant for operators.
+
+
+PREFIX = "mn"
+_SECRET = re.compile(rf"{PREFIX}_([0-9a-f]{{16}})_[A-Za-z0-9_-]{{43}}(?:_{TENANT_ID.pattern})?")
+"""It can be read in one way only, since what precedes the tenant has a fixed length."""
+
+
+class Secret(NamedTuple):
+    """A secret, and what the server keeps of it."""
+
+    key_id: str
+    text: str
+    digest: bytes
+    """32 bytes. A slow hash would protect guessable passwords; against 256 random bits it would only cost time."""
+
+
+def new_key_id() -> str:
+    """The id of a new key, 16 hexadecimal digits."""
+    return secrets.token_hex(8)
+
+
+def new_secret(tenant: str, key_id: str) -> Secret:
+    """A new secret of a key of a tenant, or of an operator."""
+    text = "_".join(filter(None, (PREFIX, key_id, secrets.token_urlsafe(32), tenant)))
+    return Secret(key_id, text, digest_of(text))
+
+
+def key_id_of(text: str) -> str | None:
+    """The key that a secret belongs to, if it is one; None if the text cannot be a secret."""
+    match = _SECRET.fullmatch(text)
+    return match and match[1]
+
+
+def digest_of(text: str) -> bytes:
+    """What the server keeps of a secret."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def is_secret_of(digest: bytes, kept: bytes | None) -> bool:
+    """Whether a digest is the one that was kept. Takes as long whatever they are."""
+    return kept is not None and hmac.compare_digest(digest, kept)
+
 
 REFRESH_S = 0.2
 """How often the keys are read again if another process changed them; a program that uses a new one starts in longer."""

@@ -6,10 +6,13 @@ cannot read.
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from dataclasses import is_dataclass, replace
+from datetime import datetime, timedelta
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from mnemon_server.domain.archive import FIGURE_MAX, FIGURE_RANGE
 from mnemon_server.domain.clock import EPOCH
@@ -23,9 +26,8 @@ from mnemon_server.domain.facts import Fact, FactIndex, FactVersion, PutFact, ke
 from mnemon_server.domain.kinds import COLLECTION_OF, RecordKind
 from mnemon_server.domain.memories import DecayPolicy
 from mnemon_server.domain.namespaces import decode_labels
-from mnemon_server.domain.records import INT64_MAX
+from mnemon_server.domain.records import COUNT_MAX, DURATION_MAX, INT64_MAX
 from mnemon_server.domain.validation import doc_id_violations, document_violations, normalised, refuse, text_violations
-from mnemon_server.services.archive.type_check import figure_violations, is_of_type
 from mnemon_server.services.facts import stored_form as facts_documents
 from mnemon_server.services.facts.checks import TTL_MAX, put_violations
 from mnemon_server.services.facts.stored_form import VERSIONS_BYTES_MAX, VERSIONS_MAX
@@ -40,6 +42,56 @@ from mnemon_server.services.semantic.decisions import (
     decision_from_json,
     decision_to_json,
 )
+
+# Whether values that were read from JSON have the types that a dataclass names, and fit into a message.
+
+
+def is_of_type(value: object, wanted: Any) -> bool:
+    """Whether a value has a type: a class, a union, a tuple of any length, or a dataclass of such, field by field.
+
+    A whole number is also a number; a boolean is neither. Numbers must be finite.
+    """
+    origin = get_origin(wanted)
+    if origin in (Union, UnionType):
+        return any(is_of_type(value, each) for each in get_args(wanted))
+    if origin is tuple:
+        return isinstance(value, tuple) and all(is_of_type(item, get_args(wanted)[0]) for item in value)
+    if isinstance(value, bool):
+        return wanted is bool
+    if wanted is float:
+        # Not `isfinite`, which fails for a whole number beyond the range of a float.
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    if wanted is None or wanted is NoneType:
+        return value is None
+    return isinstance(value, wanted) and all(
+        is_of_type(getattr(value, name), hint) for name, hint in _hints(wanted).items()
+    )
+
+
+def figure_violations(value: Any, place: str) -> Iterator[FieldViolation]:
+    """The counts and lengths of time in a value of the right type that do not fit into a message."""
+    if isinstance(value, tuple):
+        for number, item in enumerate(value):
+            yield from figure_violations(item, f"{place}[{number}]")
+    elif isinstance(value, timedelta):
+        if not timedelta(0) <= value <= DURATION_MAX:
+            yield FieldViolation(place, f"must be 0 to {DURATION_MAX.total_seconds():,.0f} seconds")
+    else:
+        kind: type = type(value)
+        for name, hint in _hints(kind).items():
+            item = getattr(value, name)
+            if hint is int and not 0 <= item <= COUNT_MAX:
+                yield FieldViolation(f"{place}.{name}", f"must be 0 to {COUNT_MAX:,}")
+            yield from figure_violations(item, f"{place}.{name}")
+
+
+@cache
+def _hints(wanted: type) -> Mapping[str, Any]:
+    """The types of a dataclass's fields, by name; empty for any other class."""
+    if not is_dataclass(wanted):
+        return {}
+    return get_type_hints(wanted)
+
 
 RECORD = "record"
 FIELD_BYTES_MAX = 4 << 20

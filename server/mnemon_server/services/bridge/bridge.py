@@ -6,6 +6,8 @@ saved or removed. So nothing is lost and nothing is done twice, whenever it stop
 
 import asyncio
 import logging
+from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import Context
@@ -14,13 +16,14 @@ from types import TracebackType
 from typing import Self
 
 from mnemon_server.domain.bridge import BridgeActivity, BridgeStatus, RoutingPolicy, UpdatedPolicy
+from mnemon_server.domain.changes import ChangeFilter, ChangeType
 from mnemon_server.domain.errors import MnemonError, RevisionMismatchError, StorageFailedError, ThrottledError
 from mnemon_server.domain.validation import refuse, request_id_violations, revision_violations
+from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.bridge.catch_up import BridgeCatchUp
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
-from mnemon_server.services.bridge.queue import BridgeQueue
 from mnemon_server.services.bridge.routing import (
     POLICY_FIELDS,
     change_violations,
@@ -32,6 +35,38 @@ from mnemon_server.services.bridge.steps import BridgeSteps, resumed
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.writes import request_key
+
+# Counts the events in the log that the bridge has not handled yet: each once, however often the number is read.
+
+
+QUEUED = ChangeFilter(types=frozenset({ChangeType.EPISODIC_SAVED, ChangeType.EPISODIC_PRUNED}))
+READ_MAX = 1_000
+COUNTED_MAX = 20_000
+"""Entries counted at a time; the next call continues from there."""
+
+
+class BridgeQueue:
+    """Counts the events behind a position. One thread at a time may call it."""
+
+    def __init__(self, log: ChangeLog) -> None:
+        self._log = log
+        self._position = self._counted_to = 0
+        self._sequences = array("q")
+
+    def depth(self, position: int) -> int:
+        """The number of events behind the position; for a long queue, a lower bound. Reads the log."""
+        if not self._position <= position <= self._counted_to:
+            self._counted_to, self._sequences = position, array("q")
+        self._position = position
+        del self._sequences[: bisect_right(self._sequences, position)]
+        for _ in range(COUNTED_MAX // READ_MAX):
+            found = self._log.read(self._counted_to, limit=READ_MAX, where=QUEUED)
+            self._sequences.extend(change.sequence for change in found.changes)
+            self._counted_to = found.position
+            if found.caught_up:
+                break
+        return len(self._sequences)
+
 
 GATHER_S = 0.02
 """After a commit, the bridge waits this long, and handles the commits that follow together with it."""

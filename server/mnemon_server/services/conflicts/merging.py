@@ -1,10 +1,12 @@
 """Merges two statements into one: their contents and all their other fields."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
 import numpy as np
+from rapidfuzz import fuzz, process
 
 from mnemon_server.domain.conflicts import (
     ContentStrategy,
@@ -18,10 +20,141 @@ from mnemon_server.domain.conflicts import (
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.conflicts.arbitration import source_priority
-from mnemon_server.services.conflicts.sentences import Deduplicated, deduplicate
-from mnemon_server.services.conflicts.signals import direction, exceeds
+from mnemon_server.services.conflicts.signals import TOLERANCE, direction, exceeds
+from mnemon_server.services.conflicts.wording import Wording, bare_words, is_question
 from mnemon_server.services.semantic.event_links import merged_metadata
 from mnemon_server.services.semantic.terms import normalised_keyword, readable_words, telling_words, words_of
+
+# Splits texts into sentences, and leaves out those that repeat others.
+
+
+SENTENCES_COMPARED_MAX = 200
+"""In a text with more distinct sentences, only those with the same words are left out: comparing all pairs would keep
+other writes waiting for too long."""
+
+_CLOSING = r"\"'”’»›)\]』」】）"
+# A run of marks is matched only from its first mark, and without backtracking: long runs do not take long.
+_END = re.compile(rf"(?<![.!?])[.!?]++[{_CLOSING}]*+(?=\s|$)\s*+|[。！？]++[{_CLOSING}。！？.!?]*+\s*+")
+_ABBREVIATION = re.compile(
+    r"\b(?:\w|mr|mrs|ms|mx|dr|prof|st|sr|jr|rev|gen|capt|no|nr|vs|etc|e\.g|i\.e|z\.B|ca|approx|inc|ltd)\.$",
+    re.IGNORECASE,
+)
+_ABBREVIATION_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Deduplicated:
+    """A text without its repetitions, how many sentences were left out, and how many only the guard kept."""
+
+    text: str
+    dropped_count: int = 0
+    guarded_count: int = 0
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences, each with its end mark and the white space behind it; joined, they are the text."""
+    return [sentence for line in text.splitlines(keepends=True) for sentence in _split_line(line)]
+
+
+def deduplicate(text: str, threshold: float, *, guard: bool = True) -> Deduplicated:
+    """The text without the sentences that others repeat at a token-set ratio of at least `threshold`, 0 to 1.
+
+    Everything else stays as it is, including line ends, except those of lines that are now empty. With `guard`, a
+    sentence stays if it may say something else than the sentence that repeats it.
+    """
+    lines = [list(_split_line(line)) for line in text.splitlines(keepends=True)]
+    comparison = _Comparison(threshold, guard=guard)
+    comparison.compare([sentence for line in lines for sentence in line])
+    repeated, guarded_count = comparison.repeated, len(comparison.guarded)
+    if not repeated:
+        return Deduplicated(text, guarded_count=guarded_count)
+    kept, position = [], 0
+    for line in lines:
+        numbered = enumerate(line, position)
+        kept.append(_kept_of_line(line, [sentence for number, sentence in numbered if number not in repeated]))
+        position += len(line)
+    return Deduplicated("".join(kept).rstrip(), len(repeated), guarded_count)
+
+
+def _kept_of_line(line: list[str], kept: list[str]) -> str:
+    if not kept or len(kept) == len(line):
+        return "".join(kept)
+    end = line[-1][len(line[-1].rstrip()) :]
+    return "".join(kept).rstrip() + end
+
+
+def _split_line(line: str) -> Iterator[str]:
+    start = 0
+    for end in _END.finditer(line):
+        if end.end() < len(line) and not _goes_on(line, start, end):
+            yield line[start : end.end()]
+            start = end.end()
+    yield line[start:]
+
+
+def _goes_on(line: str, start: int, end: re.Match[str]) -> bool:
+    """Whether a sentence goes on behind what looks like its end."""
+    if line[end.start()] in "!?":
+        return line[end.end()].islower()
+    if end[0].rstrip() != ".":
+        return False
+    stop = end.start() + 1
+    is_marker = stop - start <= _ABBREVIATION_MAX and len(line[start:stop].strip()) <= 3
+    return is_marker or _ABBREVIATION.search(line, max(start, stop - _ABBREVIATION_MAX), stop) is not None
+
+
+class _Comparison:
+    """The numbers of the sentences that are left out, and of those that only the guard kept."""
+
+    def __init__(self, threshold: float, *, guard: bool) -> None:
+        self._score_min = (threshold - TOLERANCE) * 100.0
+        self._guard = guard
+        self.repeated: set[int] = set()
+        self.guarded: set[int] = set()
+
+    def compare(self, sentences: list[str]) -> None:
+        """Fills both; every sentence that is left out is repeated by one that stays."""
+        different = self._different(sentences)
+        if len(different) > SENTENCES_COMPARED_MAX:
+            return
+        wordings = {
+            number: Wording.of(words, is_question=is_question(sentences[number])) for number, words in different.items()
+        }
+        kept: list[Wording] = []
+        for number, wording in sorted(wordings.items(), key=lambda item: (-len(item[1].text), item[0])):
+            self._compare(number, wording, kept)
+            if number not in self.repeated:
+                kept.append(wording)
+
+    def _different(self, sentences: list[str]) -> dict[int, list[str]]:
+        """The words of the sentences that have any; of several with the same words, only the first."""
+        known: set[tuple[str, bool]] = set()
+        found: dict[int, list[str]] = {}
+        for number, sentence in enumerate(sentences):
+            words = bare_words(sentence)
+            key = (" ".join(words).lower(), self._guard and is_question(sentence))
+            if not words:
+                continue
+            if key in known:
+                self.repeated.add(number)
+            else:
+                known.add(key)
+                found[number] = words
+        return found
+
+    def _compare(self, number: int, wording: Wording, kept: list[Wording]) -> None:
+        if not kept:
+            return
+        texts = [other.text for other in kept]
+        [scores] = process.cdist([wording.text], texts, scorer=fuzz.token_set_ratio, dtype=np.float64)
+        alike = [kept[index] for index in np.flatnonzero(scores >= self._score_min)]
+        if not alike:
+            return
+        if self._guard and all(wording.differs(other) for other in alike):
+            self.guarded.add(number)
+        else:
+            self.repeated.add(number)
+
 
 SUMMARIZED_ABOVE = 0.7
 """SMART summarizes if the common words are more than this share of all words."""

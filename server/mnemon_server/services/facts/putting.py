@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
@@ -19,7 +19,6 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.facts.checks import put_violations
-from mnemon_server.services.facts.json_size import holds_many
 from mnemon_server.services.facts.passages import fact_passages
 from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.facts.writes import PreparedFact, StoredFact, store, store_changes, with_changes
@@ -28,6 +27,27 @@ from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.intake import problem, settled, take_in_checked, take_in_own
 from mnemon_server.services.shared.vectors import vector_bytes
 from mnemon_server.services.shared.writes import replay, request_key
+
+# Measures how many values a JSON value contains.
+
+
+MANY = 2_000
+"""A JSON value with more values than this takes some milliseconds to walk."""
+
+
+def holds_many(value: Any, *, most: int = MANY) -> bool:
+    """Whether a JSON value contains more than `most` values. Visits no more than that."""
+    waiting, count = [value], 0
+    while waiting:
+        item = waiting.pop()
+        if not isinstance(item, Mapping | list | tuple):
+            continue
+        count += len(item)
+        if count > most:
+            return True
+        waiting.extend(item.values() if isinstance(item, Mapping) else item)
+    return False
+
 
 Found = TypeVar("Found")
 

@@ -6,12 +6,13 @@ longer see a fact once it has expired; the next sweep removes it for good.
 
 import asyncio
 import builtins
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from copy import copy
 from datetime import datetime
 from functools import partial
 
-from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.clock import Clock, from_microseconds, system_clock, to_microseconds
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FactNotFoundError, MnemonError, RevisionMismatchError
@@ -19,9 +20,11 @@ from mnemon_server.domain.facts import (
     Fact,
     FactBatch,
     FactFilter,
+    FactMatch,
     FactPage,
     FactQuery,
     FactReceipt,
+    FactRenewal,
     FactSearchAnswer,
     FactValue,
     NamespacePage,
@@ -31,7 +34,7 @@ from mnemon_server.domain.facts import (
     record_id,
 )
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, WriteReceipt
+from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, SearchDiagnostics, View, WriteReceipt
 from mnemon_server.domain.validation import (
     content_violations,
     refuse,
@@ -39,25 +42,150 @@ from mnemon_server.domain.validation import (
     revision_violations,
 )
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.promises.values import Fits
-from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.services.facts.checks import filter_violations, names_violations, pattern_violations
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import FieldsOnly, Fits
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
+from mnemon_server.services.facts.checks import (
+    filter_violations,
+    names_violations,
+    pattern_violations,
+    query_violations,
+)
 from mnemon_server.services.facts.deletion import FactDeletion
 from mnemon_server.services.facts.filters import expired, living, unmet_violations
-from mnemon_server.services.facts.names import by_record_id
 from mnemon_server.services.facts.namespaces import list_namespaces
 from mnemon_server.services.facts.putting import FactPutting, PutResult
-from mnemon_server.services.facts.renewal import renew_facts
-from mnemon_server.services.facts.search import FactSearch
-from mnemon_server.services.facts.stored_form import has_expired, to_fact
+from mnemon_server.services.facts.stored_form import NAME, has_expired, to_fact, to_name
+from mnemon_server.services.facts.writes import renew
+from mnemon_server.services.search.embedded_passages import unit_vector
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, mode_of
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
+from mnemon_server.services.search.timed import timed_search
 from mnemon_server.services.shared.answers import Room, read_within
+from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.writes import request_key
+
+# Searches facts by a text or a vector; without either, lists the facts that match the filter.
+
+
+class FactSearch:
+    """Finds facts through the passages of their texts."""
+
+    def __init__(self, records: RecordEngine, passages: PassageSearch, *, dimension: int, clock: Clock) -> None:
+        self._records = records
+        self._passages = passages
+        self._dimension = dimension
+        self._clock = clock
+
+    @timed_search
+    def find(self, query: FactQuery, *, fits: Fits | None = None) -> FactSearchAnswer:
+        """The facts nearest to the query, best first, each once; calls `fits` before it reads one. Blocks."""
+        refuse(query_violations(query, self._dimension))
+        has_query = query.text.strip() or query.vector is not None
+        find = self._ranked if has_query else self._listed
+        return find(query, self._clock(), fits)
+
+    def close(self) -> None:
+        """Waits for the searches that have begun."""
+        self._passages.close()
+
+    def _ranked(self, query: FactQuery, now: datetime, fits: Fits | None) -> FactSearchAnswer:
+        where = query.filter
+        found = self._passages.find(
+            PassageQuery(
+                text=query.text,
+                vector=None if query.vector is None else unit_vector(query.vector),
+                where=living(where, now),
+                mode=mode_of(query.mode, query.text, query.vector),
+                limit=query.offset + query.limit,
+                skip=query.offset,
+                min_score=query.min_score,
+                broad=where.namespace is None and where.where is None,
+                vectors=query.view is View.FULL,
+                fields_only=_fields(query),
+            ),
+            fits=fits,
+        )
+        return FactSearchAnswer(tuple(_match(hit, query) for hit in found.hits), found.diagnostics)
+
+    def _listed(self, query: FactQuery, now: datetime, fits: Fits | None) -> FactSearchAnswer:
+        rows = self._records.list_documents(
+            living(query.filter, now),
+            limit=query.limit,
+            skip=query.offset,
+            vectors=query.view is View.FULL,
+            fields_only=_fields(query),
+            fits=fits,
+        )
+        matches = tuple(FactMatch(_fact(document, query)) for _, document in rows)
+        return FactSearchAnswer(
+            matches, SearchDiagnostics(mode=mode_of(query.mode, query.text, query.vector), exact=True)
+        )
+
+
+def _match(hit: PassageHit, query: FactQuery) -> FactMatch:
+    similarity = None if hit.cosine is None else min(max(hit.cosine, 0.0), 1.0)
+    return FactMatch(_fact(hit.document, query), hit.score, similarity, hit.keyword_score)
+
+
+def _fields(query: FactQuery) -> FieldsOnly:
+    return NAME if query.view is View.IDS else True
+
+
+def _fact(document: Document, query: FactQuery) -> Fact:
+    return to_name(document) if query.view is View.IDS else to_fact(document, as_text=True)
+
+
+# Many names of facts at once.
+
+
+Name = tuple[Namespace, str]
+"""A namespace, and a key in it."""
+
+
+async def by_record_id(names: Iterable[Name]) -> dict[str, Name]:
+    """Each of the names once, in their order, under the id of its record; yields to other calls."""
+    name_of, pause = {}, Pause()
+    for name in dict.fromkeys(names):
+        name_of[record_id(*name)] = name
+        await pause.where_due()
+    return name_of
+
+
+# Restarts the lifetimes of facts.
+
+
+async def renew_facts(vault: Vault, names: Sequence[Name], *, request_id: str) -> RenewalReceipt:
+    """Restarts the ttl of facts, in one transaction; one result for each name, in their order."""
+    each = list(dict.fromkeys(names))
+
+    def program(tx: VaultTransaction) -> str:
+        return json.dumps([_to_stored(renewal) for renewal in renew(tx, each)])
+
+    identity = request_key(request_id, "renew facts", names)
+    receipt = await completion(vault.transact(program, request=identity))
+    stored = dict(zip(each, json.loads(receipt.answer), strict=True))
+    return RenewalReceipt(tuple(_from_stored(name, stored[name]) for name in names), receipt.replayed)
+
+
+def _to_stored(renewal: FactRenewal | None) -> int | None:
+    """The expire time in microseconds; 0 if the fact does not expire, None if the fact does not exist."""
+    if renewal is None:
+        return None
+    return to_microseconds(renewal.expires_at) if renewal.expires_at else 0
+
+
+def _from_stored(name: Name, stored: int | None) -> FactRenewal | FactNotFoundError:
+    if stored is None:
+        return FactNotFoundError(name[1])
+    return FactRenewal(from_microseconds(stored) if stored else None)
+
 
 SWEEP_STEP = 500
 """How many expired facts one transaction removes; a limit, so that other writes do not wait long."""

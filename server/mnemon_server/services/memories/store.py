@@ -16,7 +16,7 @@ from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
-from mnemon_server.domain.documents import Document
+from mnemon_server.domain.documents import Document, HealthStatus
 from mnemon_server.domain.errors import FieldViolation, MemoryNotFoundError, MnemonError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.memories import (
@@ -45,9 +45,8 @@ from mnemon_server.services.memories.checks import bound_violations
 from mnemon_server.services.memories.creation import MemoryCreation, created_memory
 from mnemon_server.services.memories.filters import fading_filter, filter_violations, record_filter, unmet_violations
 from mnemon_server.services.memories.search import MemorySearch
-from mnemon_server.services.memories.status import read_status, unhealthy
 from mnemon_server.services.memories.stored_form import to_memory, with_confidence
-from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
@@ -56,8 +55,66 @@ from mnemon_server.services.shared.engine_futures import completion
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.read_batcher import ReadBatcher
+from mnemon_server.services.shared.removals import removal_counts
 from mnemon_server.services.shared.write_batcher import Waiting
 from mnemon_server.services.shared.writes import request_key
+
+# The status of the memory service, of its records and of its vector index.
+
+
+EMBEDDED = "embedded"
+
+
+def read_status(records: RecordEngine, backend: VectorBackend, problem: str) -> MemoryStatus:
+    """The status, with the index's problem. If the records failed, opens them again.
+
+    Blocks, and raises if they cannot be read.
+    """
+    applier = backend.applier
+    if unreadable := _records_problem(records):
+        return unhealthy(backend, unreadable)
+    usage = records.vector_usage()
+    return MemoryStatus(
+        status=status_of_index(problem),
+        error=problem,
+        backend=backend.name,
+        host=_host(backend),
+        collection=backend.collection,
+        memory_count=records.count_documents(RecordFilter()),
+        deleted_count=records.count_documents(RecordFilter(hidden=True)),
+        flat_count=usage.flat_count,
+        graph_count=usage.graph_count,
+        dead_count=usage.dead_count,
+        index_bytes=usage.bytes,
+        snapshot_time=usage.snapshot_time,
+        pending=applier.pending() if applier else 0,
+        **removal_counts(records, applier),
+    )
+
+
+def unhealthy(backend: VectorBackend, problem: str) -> MemoryStatus:
+    """The status of a service that cannot answer."""
+    return MemoryStatus(
+        status=HealthStatus.UNHEALTHY,
+        error=problem,
+        backend=backend.name,
+        host=_host(backend),
+        collection=backend.collection,
+    )
+
+
+def _host(backend: VectorBackend) -> str:
+    return backend.applier.index.host if backend.applier else EMBEDDED
+
+
+def _records_problem(records: RecordEngine) -> str:
+    if records.failure():
+        try:
+            records.recover()
+        except MnemonError as error:
+            return str(error)
+    return ""
+
 
 EVERYTHING = MemoryFilter()
 

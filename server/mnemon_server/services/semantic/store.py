@@ -6,12 +6,15 @@ hidden: only its id finds it, and it is kept until it is deleted for good.
 
 import asyncio
 import builtins
+import json
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import IndexWarmingError, MemoryNotFoundError, MnemonError
@@ -30,7 +33,9 @@ from mnemon_server.domain.semantic import (
 )
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import RecordStats
+from mnemon_server.engines.promises.vault import TransactionReceipt, Vault
 from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.checks import deletion_violations
@@ -40,7 +45,6 @@ from mnemon_server.services.semantic.health import Capacity, SemanticHealth
 from mnemon_server.services.semantic.resolver import Resolver
 from mnemon_server.services.semantic.saving import SaveProgram, SemanticSaving
 from mnemon_server.services.semantic.search import SemanticSearch
-from mnemon_server.services.semantic.status import WARMING, read_status, snapshot_answer, snapshot_of, warming_message
 from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.engine_futures import completion
@@ -49,6 +53,69 @@ from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.read_batcher import ReadBatcher
 from mnemon_server.services.shared.write_pressure import WriteLatency, WritePressure
 from mnemon_server.services.shared.writes import done_once, request_key
+
+# The status of the index of statements, as far as the records know it, and the answers about its snapshots.
+
+
+WARMING = "the index is warming up"
+
+
+def read_status(
+    records: RecordEngine, *, is_warm: bool, capacity: int, write_latency_target_s: float, judge_failed_count: int
+) -> IndexStatus:
+    """The status without the reasons that hold writes back. If the records failed, opens them again. Blocks.
+
+    Raises the errors of reading the records.
+    """
+    problem = _failure(records)
+    usage, stats = records.vector_usage(), records.stats()
+    in_graph = usage.graph_count + usage.building_count
+    state = IndexState.READY if is_warm else IndexState.STARTING
+    return IndexStatus(
+        state=IndexState.DEGRADED if problem else state,
+        message=problem or ("" if is_warm else warming_message(records)),
+        record_count=stats.passage_count,
+        superseded_count=stats.document_count - stats.passage_count,
+        indexed_count=stats.passage_count if is_warm else min(in_graph, stats.passage_count),
+        total_count=stats.passage_count,
+        capacity=capacity,
+        write_latency_target_s=write_latency_target_s,
+        memory_bytes=usage.bytes,
+        graph_count=usage.graph_count,
+        snapshot_time=usage.snapshot_time,
+        judge_failed_count=judge_failed_count,
+    )
+
+
+def warming_message(records: RecordEngine) -> str:
+    """The progress of the index while it is being loaded or built."""
+    usage, total = records.vector_usage(), records.stats().passage_count
+    indexed = min(usage.graph_count + usage.building_count, total)
+    return f"{WARMING}: it has {indexed:,} of {total:,} vectors"
+
+
+def snapshot_answer(time: datetime | None, stats: RecordStats) -> str:
+    """The stored answer to a request for a snapshot."""
+    if time is not None:
+        return json.dumps([to_microseconds(time), ""])
+    return json.dumps([None, f"an index without a graph needs no snapshot (statements: {stats.passage_count:,})"])
+
+
+def snapshot_of(receipt: TransactionReceipt) -> Snapshot:
+    """The answer, whether to the first call or to a replay."""
+    microseconds, message = json.loads(receipt.answer)
+    time = None if microseconds is None else from_microseconds(microseconds)
+    return Snapshot(time, message, receipt.replayed)
+
+
+def _failure(records: RecordEngine) -> str:
+    if records.failure():
+        try:
+            records.recover()
+        except MnemonError as error:
+            return str(error)
+    return ""
+
 
 EVERYTHING = SemanticFilter()
 

@@ -1,29 +1,143 @@
 """The change service's answers as messages, those of a watch as bytes."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from mnemon.v1 import bridge_pb2, episodic_pb2
 from mnemon.v1 import changes_pb2 as pb
 
-from mnemon_server.domain.changes import Change, ChangeType
-from mnemon_server.domain.clock import to_microseconds
+from mnemon_server.domain.changes import LOG_TABLE, Change, ChangeType
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.damage import UNREADABLE
+from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.domain.events import StoredEvent
 from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import Batch, ChangePage, Progress, Record, Started
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.records import View
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.transport.convert.change_details import fill_details
+from mnemon_server.services.semantic.decisions import decision_from_json
+from mnemon_server.transport.convert.decisions import fill_decision
 from mnemon_server.transport.convert.documents import fill_document
 from mnemon_server.transport.convert.facts import fill_fact
 from mnemon_server.transport.convert.memories import fill_memory
+from mnemon_server.transport.convert.rules import field_to_pb, fill_rule
 from mnemon_server.transport.convert.semantic import fill_memory as fill_semantic_memory
 from mnemon_server.wire.values import (
     duration_to_pb,
     fill_scope,
     fill_time,
 )
+
+# The details of changes, which depend on their type, as messages.
+
+
+def _numbers(enum: Any, prefix: str) -> dict[str, Any]:
+    """The values by the texts that the log holds for them."""
+    return {name.removeprefix(prefix).lower(): number for name, number in enum.items()}
+
+
+_SEVERITIES = _numbers(pb.WarningSeverity, "WARNING_SEVERITY_")
+_SEMANTIC_REASONS = _numbers(pb.SemanticPruneReason, "SEMANTIC_PRUNE_REASON_")
+_FACT_REASONS = _numbers(pb.FactDeletionReason, "FACT_DELETION_REASON_")
+_EVENT_REASONS = _numbers(episodic_pb2.PruneReason, "PRUNE_REASON_")
+_ACTIONS = {"deleted": bridge_pb2.PRUNE_ACTION_DELETE, "demoted": bridge_pb2.PRUNE_ACTION_DEMOTE}
+
+
+def fill_details(target: pb.Change, change: Change) -> None:
+    """Writes the details of a change that has some. Raises RecordDamagedError if they cannot be read."""
+    if (fill := _FILLERS.get(change.type)) is None:
+        return
+    try:
+        fill(target, change.details)
+    except UNREADABLE as error:
+        raise RecordDamagedError(LOG_TABLE, str(change.sequence)) from error
+
+
+def _fill_decision(target: pb.Change, details: str) -> None:
+    fill_decision(target.decision, decision_from_json(details))
+
+
+def _fill_rule(target: pb.Change, details: str) -> None:
+    fill_rule(target.rule, json.loads(details))
+    target.changed_fields[:] = map(field_to_pb, target.changed_fields)
+
+
+def _fill_warning(target: pb.Change, details: str) -> None:
+    said = json.loads(details)
+    target.warning.severity = _SEVERITIES[said["severity"]]
+    target.warning.message = said["message"]
+    target.warning.remediation = said["remediation"]
+
+
+def _fill_prune_reason(target: pb.Change, details: str) -> None:
+    target.prune_reason = _SEMANTIC_REASONS[json.loads(details)["prune_reason"]]
+
+
+def _fill_event_saved(target: pb.Change, details: str) -> None:
+    said = json.loads(details)
+    saved = target.episodic_saved
+    saved.event_type = said["event_type"]
+    fill_time(saved.event_time, from_microseconds(said["event_time"]))
+    if said["importance"] is not None:
+        saved.importance = said["importance"]
+    saved.segment_id = said["segment_id"]
+    saved.timeline_lag.FromMicroseconds(said["lag_us"])
+    saved.segment_count = said["segment_count"]
+    saved.content_hash = said["content_hash"]
+    if "content" in said:
+        saved.content = said["content"]
+
+
+def _fill_event_pruned(target: pb.Change, details: str) -> None:
+    said = json.loads(details)
+    target.episodic_pruned.segment_id = said["segment_id"]
+    target.episodic_pruned.reason = _EVENT_REASONS[said["reason"]]
+    for event_id, content_hash in said["events"]:
+        target.episodic_pruned.events.add(event_id=event_id, content_hash=content_hash)
+
+
+def _fill_reconciliation(target: pb.Change, details: str) -> None:
+    said = json.loads(details)
+    target.reconciliation.event_ids.extend(said["event_ids"])
+    target.reconciliation.action = _ACTIONS[said["action"]]
+    target.reconciliation.memory_ids.extend(said["memory_ids"])
+    target.reconciliation.unlinked_memory_ids.extend(said["unlinked_memory_ids"])
+
+
+def _fill_fact_change(target: pb.Change, details: str) -> None:
+    said = json.loads(details)
+    target.fact_change.namespace.extend(said["namespace"])
+    target.fact_change.key = said["key"]
+    if "reason" in said:
+        target.fact_change.reason = _FACT_REASONS[said["reason"]]
+
+
+_FILLERS: Mapping[ChangeType, Callable[[pb.Change, str], None]] = {
+    ChangeType.SEMANTIC_PRUNED: _fill_prune_reason,
+    ChangeType.SEMANTIC_WARNING: _fill_warning,
+    ChangeType.SEMANTIC_HEALTHY: _fill_warning,
+    ChangeType.CONFLICT_DETECTED: _fill_decision,
+    ChangeType.CONFLICT_RESOLVED: _fill_decision,
+    ChangeType.CONFLICT_MERGED: _fill_decision,
+    ChangeType.CONFLICT_REVERTED: _fill_decision,
+    ChangeType.RULE_REGISTERED: _fill_rule,
+    ChangeType.RULE_UPDATED: _fill_rule,
+    ChangeType.RULE_DELETED: _fill_rule,
+    ChangeType.EPISODIC_SAVED: _fill_event_saved,
+    ChangeType.EPISODIC_PRUNED: _fill_event_pruned,
+    ChangeType.EPISODIC_WARNING: _fill_warning,
+    ChangeType.EPISODIC_HEALTHY: _fill_warning,
+    ChangeType.BRIDGE_SUSPENDED: _fill_warning,
+    ChangeType.BRIDGE_RESUMED: _fill_warning,
+    ChangeType.BRIDGE_RECONCILED: _fill_reconciliation,
+    ChangeType.FACT_CREATED: _fill_fact_change,
+    ChangeType.FACT_UPDATED: _fill_fact_change,
+    ChangeType.FACT_DELETED: _fill_fact_change,
+}
+
 
 _CHANGE_TYPES_TO_PB = {type_: pb.ChangeType.Value(f"CHANGE_TYPE_{type_.name}") for type_ in ChangeType}
 

@@ -17,8 +17,7 @@ from mnemon_server.domain.conflicts import (
 )
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.services.conflicts.merging import Merged, merge
-from mnemon_server.services.conflicts.sentences import split_sentences
+from mnemon_server.services.conflicts.merging import Merged, merge, split_sentences
 
 from tests.support.statements import NOON, merge_configs, statement, statements
 

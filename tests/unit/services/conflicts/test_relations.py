@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.domain.conflicts import Relation, RelationType
 from mnemon_server.services.conflicts.relation_features import FEATURES, TEXT_MAX, features, read
-from mnemon_server.services.conflicts.relations import default_relations
+from mnemon_server.services.conflicts.signals import default_relations
 
 SAME, UPDATES, CONTRADICTS, UNRELATED = RelationType
 

@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon_server.services.conflicts.sentences import SENTENCES_COMPARED_MAX, deduplicate, split_sentences
+from mnemon_server.services.conflicts.merging import SENTENCES_COMPARED_MAX, deduplicate, split_sentences
 from rapidfuzz import fuzz
 
 from tests.bench.conflict_pairs import Label, load_written

@@ -1,8 +1,7 @@
 """A call in a model's thinking is not a call."""
 
 import pytest
-from mnemon_server.services.protocols.parsing import parse_tool_calls
-from mnemon_server.services.protocols.thinking import without_thinking
+from mnemon_server.services.protocols.parsing import parse_tool_calls, without_thinking
 
 BLOCK = '[[ABP_TOOL:{}]]{{"a": 1}}[[END_ABP_TOOL]]'
 VCP = "<<<[TOOL_REQUEST]>>>tool_name:「始」{}「末」<<<[END_TOOL_REQUEST]>>>"

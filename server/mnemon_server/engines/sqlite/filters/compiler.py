@@ -1,12 +1,12 @@
 """Compiles filters to SQL conditions with the semantics of `domain/filters.py`. Keys and values are always bound."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.domain.collections import COMMON_FIELDS, FieldType
+from mnemon_server.domain.collections import COMMON_FIELDS, FieldType, UsualText
 from mnemon_server.domain.encoding import SCOPE_FIELDS, encode_metadata, scope_values
 from mnemon_server.domain.filters import (
     METADATA_PREFIX,
@@ -18,6 +18,7 @@ from mnemon_server.domain.filters import (
     NoneOf,
     Operator,
     RecordFilter,
+    matches,
 )
 from mnemon_server.domain.records import MetadataValue
 from mnemon_server.engines.sqlite.field_columns import encode_texts
@@ -29,8 +30,43 @@ from mnemon_server.engines.sqlite.filters.metadata_index import (
     metadata_row,
     metadata_rows,
 )
-from mnemon_server.engines.sqlite.filters.usual import holds_usually
 from mnemon_server.engines.sqlite.tables import Tables, unusual
+
+# Filters that hold for documents with the usual text of their collection.
+
+
+def holds_usually(expression: Expression, usual: UsualText) -> bool:
+    """Whether a filter compares only the fields of the index, and holds for every document with the usual text."""
+    return _fields(expression) <= {usual.field, *usual.compared} and _truth(expression, usual) is True
+
+
+def _fields(expression: Expression) -> set[str]:
+    if isinstance(expression, Condition):
+        return {expression.field}
+    return {field for part in expression.parts for field in _fields(part)}
+
+
+def _truth(expression: Expression, usual: UsualText) -> bool | None:
+    """What a filter says of documents with the usual text; None if that depends on other fields."""
+    match expression:
+        case Condition(field):
+            return matches(expression, lambda _: usual.value) if field == usual.field else None
+        case AllOf(parts):
+            return _negated(_any(_negated(_truth(part, usual)) for part in parts))
+        case AnyOf(parts):
+            return _any(_truth(part, usual) for part in parts)
+        case NoneOf(parts):
+            return _negated(_any(_truth(part, usual) for part in parts))
+
+
+def _any(truths: Iterable[bool | None]) -> bool | None:
+    known = {*truths}
+    return True if True in known else None if None in known else False
+
+
+def _negated(truth: bool | None) -> bool | None:  # noqa: FBT001 - a truth value of three
+    return None if truth is None else not truth
+
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
