@@ -289,18 +289,6 @@ def test_a_forecast_needs_a_time_with_a_zone(by: Any) -> None:
     assert raised.value.violations[0].field == "by"
 
 
-def test_a_status_describes_the_index() -> None:
-    failed = common_pb2.STATE_UNAVAILABLE
-    response = pb.GetStatusResponse(state=failed, message="no answer", memory_count=3, deleted_count=1)
-    response.index.graph_count = 2
-    with scripted_server(lambda *_: response) as (address, _), Client(address) as client:
-        status = client.memories.status()
-
-    assert (status.status, status.error) == (mnemon.HealthStatus.UNHEALTHY, "no answer")
-    assert (status.memory_count, status.deleted_count, status.index.graph_count) == (3, 1, 2)
-    assert status.index.snapshot_time is None
-
-
 @pytest.mark.parametrize(
     ("state", "word"),
     [(0, "unknown"), (1, "starting"), (2, "healthy"), (3, "unhealthy"), (4, "unhealthy"), (9, "unknown")],

@@ -188,14 +188,6 @@ def test_every_call_of_a_text_has_its_result_or_its_error() -> None:
     assert request.options.HasField("require_end_marker") and request.request_id
 
 
-def test_the_counts_are_read() -> None:
-    response = pb.GetProtocolStatsResponse(
-        total=10, abp_success=4, abp_failed=5, vcp_fallback_success=3, vcp_fallback_failed=2, plain_text=1
-    )
-    with scripted_server(lambda *_: response) as (address, _), Client(address) as client:
-        assert client.tools.stats() == mnemon.ProtocolStats(10, 4, 5, 3, 2, 1)
-
-
 async def test_the_asyncio_client_does_the_same() -> None:
     with scripted_server(lambda *_: TOLD, lambda *_: DONE, lambda *_: pb.ExecuteTextResponse()) as (address, server):
         async with AsyncClient(address) as client:

@@ -74,6 +74,8 @@ ANSWERS = {
 }
 ELSEWHERE = {"ConflictSignal.importance_delta", "EventReceipt.duplicate_of", "Fact.index", "ToolCallResult.error"}
 """Fields that come from another message, or that another field decides on."""
+NAMES = {"error": "message"}
+"""The names of texts in messages where they are others."""
 MODULES = [importlib.import_module(f"mnemon.v1.{each.name}") for each in pkgutil.iter_modules(mnemon.v1.__path__)]
 
 
@@ -110,16 +112,21 @@ def scalar(field: FieldDescriptor) -> Any:
     if field.enum_type is not None:
         # The last one: the first is often a default of the value.
         return field.enum_type.values[-1].number
-    values = {FieldDescriptor.CPPTYPE_STRING: b"x" if field.type == FieldDescriptor.TYPE_BYTES else "x"}
-    return {**values, FieldDescriptor.CPPTYPE_BOOL: True}.get(field.cpp_type, 1)
+    # Different in each field, so that none is taken for another.
+    text = f"the {field.full_name}"
+    values = {FieldDescriptor.CPPTYPE_STRING: text.encode() if field.type == FieldDescriptor.TYPE_BYTES else text}
+    return {**values, FieldDescriptor.CPPTYPE_BOOL: True}.get(field.cpp_type, 100 + field.number)
 
 
 def unread(value: Any, path: str) -> Iterator[str]:
-    """The fields that the message did not reach."""
+    """The fields that the message did not reach, and texts that another field has."""
     for each in fields(value):
         name, found = f"{type(value).__name__}.{each.name}", getattr(value, each.name)
         if name not in ELSEWHERE and found in (None, "", 0, (), {}):
             yield f"{path}{each.name}"
+        origin = found.rpartition(".")[2] if isinstance(found, str) and found.startswith("the ") else each.name
+        if origin not in (each.name, NAMES.get(each.name)):
+            yield f"{path}{each.name} is {found}"
         for inner in found if isinstance(found, tuple) else (found,):
             if is_dataclass(inner):
                 yield from unread(inner, f"{path}{each.name}.")
