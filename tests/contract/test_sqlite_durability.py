@@ -4,7 +4,7 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import replace
@@ -26,7 +26,8 @@ from mnemon_server.domain.errors import (
 )
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import WriteReceipt
-from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
+from mnemon_server.engines.layout import LAYOUT
+from mnemon_server.engines.sqlite.schema import APPLICATION_ID
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.engines.vault_key import KEY_FILE
 
@@ -344,20 +345,41 @@ def test_a_store_of_another_model_is_refused(tmp_path: Path) -> None:
     open_vault(tmp_path / "d").close()
 
 
-def test_a_newer_format_and_a_foreign_file_are_left_untouched(tmp_path: Path) -> None:
-    open_vault(tmp_path / "new").close()
-    connection = open_database(tmp_path / "new" / "records.db")
-    connection.pragma("user_version", SCHEMA_VERSION + 1)
-    connection.close()
-    (tmp_path / "foreign").mkdir()
-    connection = open_database(tmp_path / "foreign" / "records.db")
-    connection.execute("CREATE TABLE theirs (a)")
-    connection.close()
-    for folder, sentence in (("new", "a newer Mnemon wrote it"), ("foreign", "not a Mnemon database")):
-        before = (tmp_path / folder / "records.db").read_bytes()
+def make_plain(file: Path) -> None:
+    """Writes a database as an early version did, without a key."""
+    file.unlink()
+    (file.parent / "vault.key").unlink()
+    with closing(apsw.Connection(str(file))) as connection:
+        connection.execute("CREATE TABLE meta (key, value)")
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("PRAGMA user_version = 18", "a newer Mnemon wrote it"),
+        ("PRAGMA user_version = 16", "with that version, by `mnemon export`"),
+        ("PRAGMA application_id = 1", "not a database of Mnemon"),
+        (make_plain, "with that version, by `mnemon export`"),
+    ],
+)
+def test_a_file_of_another_layout_is_refused_and_left_untouched(
+    tmp_path: Path, change: str | Callable[[Path], None], sentence: str
+) -> None:
+    open_vault(tmp_path / "d").close()
+    file = tmp_path / "d" / "records.db"
+    if isinstance(change, str):
+        with closing(open_database(file)) as connection:
+            connection.execute(change)
+    else:
+        change(file)
+    before = file.read_bytes()
+    for _ in range(2):
         with pytest.raises(ConfigurationError, match=sentence):
-            open_vault(tmp_path / folder)
-        assert (tmp_path / folder / "records.db").read_bytes() == before
+            open_vault(tmp_path / "d")
+    assert file.read_bytes() == before
+    assert LAYOUT == 17
 
 
 def test_a_damaged_file_is_refused_or_read_correctly_but_never_crashes(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_blocks_whose_passages_are_all_deleted_while_they_are_merged_are_gone(
 
 
 def merge_some(vault: SQLiteVault) -> bool:
-    tables = vault.collection(DOCUMENTS)._tables.keywords.current.blocks
+    tables = vault.collection(DOCUMENTS)._tables.keywords.blocks
     return vault._connections.submit(lambda connection: merging.merge_some(connection, tables)).result()
 
 
@@ -249,7 +249,7 @@ def contents_count(folder: Path) -> tuple[int, int]:
 
 
 def run_round(vault: SQLiteVault, is_stopped: Callable[[], bool]) -> None:
-    PackingRound(vault._connections, vault.collection(DOCUMENTS)._tables.keywords.current, is_stopped).run()
+    PackingRound(vault._connections, vault.collection(DOCUMENTS)._tables.keywords, is_stopped).run()
 
 
 def test_kill_9_while_words_are_packed_loses_no_word(tmp_path: Path) -> None:

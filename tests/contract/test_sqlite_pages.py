@@ -8,13 +8,12 @@ from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
-import apsw
 import pytest
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.damage import CommitsLostError, PageDamagedError
 from mnemon_server.domain.errors import ConfigurationError, RecordDamagedError, StorageFailedError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.engines.sqlite.pages.database import MODE_NEW, MODE_READ, WrongKeyError
+from mnemon_server.engines.sqlite.pages.database import MODE_READ, WrongKeyError
 from mnemon_server.engines.sqlite.pages.mark import MARK_FILE, read_mark, stored_commits
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
@@ -271,39 +270,3 @@ def test_a_copy_that_was_made_while_the_vault_was_written_is_refused_with_advice
         shutil.copy(folder / MARK_FILE, copy)
     with pytest.raises(CommitsLostError, match="copy the folder again while no server uses it"):
         open_vault(copy)
-
-
-# Files of earlier versions
-
-
-def test_a_plain_file_is_encrypted_and_holds_the_same(folder: Path) -> None:
-    plain = make_plain(folder)
-    assert TEXT.encode() in plain.read_bytes()
-    with closing(open_vault(folder)) as vault:
-        assert len(contents(vault)) == COUNT
-        raw = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-        assert TEXT.encode() not in raw
-        assert not list(folder.glob("*.encrypting*"))
-    assert damages(folder) == []
-
-
-def test_a_damaged_plain_file_is_refused_and_left_as_it_is(folder: Path) -> None:
-    plain = make_plain(folder)
-    content = bytearray(plain.read_bytes())
-    content[5 * PAGE : 6 * PAGE] = b"\xff" * PAGE
-    plain.write_bytes(content)
-    with pytest.raises(RecordDamagedError):
-        open_vault(folder)
-    assert plain.read_bytes() == content
-    assert not list(folder.glob("*.encrypting*"))
-
-
-def make_plain(folder: Path) -> Path:
-    """Writes the database as earlier versions did."""
-    file = folder / "records.db"
-    with closing(open_database(file, flags=MODE_NEW | apsw.SQLITE_OPEN_URI)) as connection:
-        connection.execute("VACUUM INTO ?", (f"file:{folder / 'plain.db'}?key=",))
-    (folder / "plain.db").rename(file)
-    for name in (KEY_FILE, MARK_FILE):
-        (folder / name).unlink()
-    return file

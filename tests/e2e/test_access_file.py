@@ -8,7 +8,6 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-import apsw
 import pytest
 from mnemon_server.domain.access import ApiKey, Role
 from mnemon_server.domain.access.tenants import Tenant
@@ -16,13 +15,11 @@ from mnemon_server.domain.clock import system_clock
 from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, KEY_NAME, AccessFile
 from mnemon_server.engines.key_file import KeyFile
 from mnemon_server.engines.master_keys import MasterKeyMissingError, WrongMasterKeyError, parse_master_keys
-from mnemon_server.engines.sqlite.pages.database import connect
 from mnemon_server.engines.tenant_file import TenantFile
-from mnemon_server.engines.vault_key import KeyLostError, VaultKeyFile
+from mnemon_server.engines.vault_key import KeyLostError
 
 from tests.support.access import make_key
 from tests.support.command import run as client_run
-from tests.support.killed_at import run_killed
 from tests.support.server import server_process
 from tests.support.server_command import run
 
@@ -51,15 +48,6 @@ def listed(folder: Path, *flags: str) -> str:
     done = run("keys", "list", "--tenant", "acme", "--data-dir", folder, *flags)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def make_plain(folder: Path) -> None:
-    """Makes the file what an earlier version wrote."""
-    path = folder / FILE_NAME
-    with closing(connect(path, VaultKeyFile(folder, name=KEY_NAME), flags=6 | apsw.SQLITE_OPEN_URI)) as connection:
-        connection.execute("VACUUM INTO ?", (f"file:{path}.plain?key=",))
-    path.with_name(f"{FILE_NAME}.plain").replace(path)
-    (folder / KEY_NAME).unlink()
 
 
 def contents(folder: Path) -> bytes:
@@ -180,19 +168,6 @@ def test_with_a_master_key_the_file_cannot_be_read_without_it(folder: Path, mast
     with pytest.raises(WrongMasterKeyError):
         AccessFile(folder, parse_master_keys("5e" * 32, "the test"))
     assert not any(name in contents(folder) for name in NAMES)
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_the_file_of_an_earlier_version_is_encrypted(folder: Path, killed: bool) -> None:  # noqa: FBT001
-    before = listed(folder)
-    make_plain(folder)
-    assert all(name in contents(folder) for name in NAMES)
-    if killed:
-        run_killed("os.rename", 2, folder, "keys", "list", "--data-dir", str(folder))
-        assert (folder / FILE_NAME).read_bytes().startswith(b"SQLite format 3")
-    assert listed(folder) == before
-    assert not any(name in contents(folder) for name in NAMES)
-    assert {path.name for path in folder.iterdir()} == {FILE_NAME, COPY_NAME, KEY_NAME, f"{FILE_NAME}.lock"}
 
 
 def test_names_of_before_cannot_move_the_cursor_or_forge_a_line(

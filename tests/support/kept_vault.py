@@ -1,4 +1,5 @@
-"""A data folder and an archive written by a release, which every later release must read.
+"""A data folder and an archive written by a release: every later one imports the archive, and refuses the folder if its
+layout differs.
 
 python -m tests.support.kept_vault 1 writes `vault-1.tar.gz` and `archive-1.jsonl` into tests/data with the code that
 is checked out, so run it only for a release with new formats. Existing files stay unchanged.

@@ -13,16 +13,16 @@ from mnemon_server.domain.errors import ConfigurationError, RecordDamagedError, 
 from mnemon_server.engines.access_copy import BUSY_TIMEOUT_MS, AccessCopy
 from mnemon_server.engines.file_stamp import Place, Stamp, settled_stamp
 from mnemon_server.engines.folder import alone, refuse_links
+from mnemon_server.engines.layout import EarlierLayoutError, is_new, mark
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys, VaultKeyError
 from mnemon_server.engines.private import create_file, create_folder, refused, tighten_database
-from mnemon_server.engines.sqlite.pages.conversion import discard_draft, encrypt
+from mnemon_server.engines.sqlite.pages.conversion import discard_draft
 from mnemon_server.engines.sqlite.pages.database import connect, is_plain
 from mnemon_server.engines.vault_key import VaultKeyFile
 
 FILE_NAME, COPY_NAME, KEY_NAME = "access.db", "access.db.copy", "access.key"
 LOCK_NAME = f"{FILE_NAME}.lock"
 APPLICATION_ID = 0x4D4E414B  # "MNAK"
-FORMAT = 6
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,9 @@ CREATE TABLE api_key (
   last_use_time INTEGER,
   digest BLOB NOT NULL,
   previous_digest BLOB,
-  previous_expire_time INTEGER
+  previous_expire_time INTEGER,
+  users TEXT,
+  namespaces TEXT
 ) STRICT;
 CREATE INDEX api_key_tenant ON api_key (tenant);
 
@@ -51,10 +53,6 @@ _PAGE_KEY = """
 CREATE TABLE page_key (bytes BLOB NOT NULL) STRICT;
 INSERT INTO page_key VALUES (randomblob(32));
 """
-_BOUNDS = """
-ALTER TABLE api_key ADD COLUMN users TEXT;
-ALTER TABLE api_key ADD COLUMN namespaces TEXT;
-"""
 _TENANTS = """
 CREATE TABLE tenant (
   position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -64,13 +62,10 @@ CREATE TABLE tenant (
   update_time INTEGER NOT NULL,
   suspend_time INTEGER,
   suspend_reason TEXT,
-  delete_time INTEGER
+  delete_time INTEGER,
+  quotas TEXT
 ) STRICT;
-INSERT INTO tenant (tenant, create_time, update_time)
-  SELECT tenant, min(create_time), min(create_time) FROM api_key WHERE tenant != ''
-  GROUP BY tenant ORDER BY min(position);
 """
-_QUOTAS = "ALTER TABLE tenant ADD COLUMN quotas TEXT"
 _ENDED = """
 -- Tenants that were deleted, and not created again: tokens and certificates may still name them.
 CREATE TABLE ended_tenant (tenant TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
@@ -81,8 +76,6 @@ CREATE TRIGGER tenant_begins AFTER INSERT ON tenant BEGIN
   DELETE FROM ended_tenant WHERE tenant = NEW.tenant;
 END;
 """
-_MIGRATIONS = (_KEYS, _PAGE_KEY, _BOUNDS, _TENANTS, _QUOTAS, _ENDED)
-"""What makes each format from the one before."""
 
 
 class AccessMissingError(ConfigurationError):
@@ -124,14 +117,13 @@ class AccessFile:
     """
 
     def __init__(self, folder: Path, master: MasterKeys = NO_MASTER_KEYS) -> None:
-        """Opens or creates the file. Its pages are authenticated, as those of vaults are; one of an earlier version is
-        encrypted first. `master` encrypts its key, which is in a file of its own.
+        """Opens or creates the file. Its pages are authenticated, as those of vaults are. Its key is in a file of its
+        own, which `master` encrypts.
 
         Raises:
             AccessMissingError: the file is missing but its copy exists.
-            ConfigurationError: the folder cannot be used, the file is damaged, not ours, or of a newer format, or its
+            ConfigurationError: the folder cannot be used, the file is damaged, not ours, or of another layout, or its
                 key cannot be read.
-            StorageFullError, StorageFailedError: the file cannot be encrypted.
         """
         self._lock = threading.Lock()
         path = self._path = folder / FILE_NAME
@@ -177,18 +169,12 @@ class AccessFile:
         connection.pragma("secure_delete", True)
         connection.pragma("synchronous", "extra")
         tighten_database(path)
-        # Two processes may both find a file that is new, or of an older format.
+        # Two processes may both find a new file.
         with _transaction(connection):
-            self._migrate(path)
-
-    def _migrate(self, path: Path) -> None:
-        connection = self._connection
-        version = _format(connection, path)
-        if version < FORMAT:
-            for migration in _MIGRATIONS[version:]:
-                connection.execute(migration)
-            connection.pragma("application_id", APPLICATION_ID)
-            connection.pragma("user_version", FORMAT)
+            if is_new(connection, path, APPLICATION_ID):
+                for statements in (_KEYS, _PAGE_KEY, _TENANTS, _ENDED):
+                    connection.execute(statements)
+                mark(connection, APPLICATION_ID)
 
     @contextlib.contextmanager
     def working(self) -> Iterator[apsw.Connection]:
@@ -229,26 +215,12 @@ def _opened(path: Path, keys: VaultKeyFile) -> apsw.Connection:
     elif is_plain(path):
         with contextlib.closing(apsw.Connection(str(path))) as plain:
             plain.set_busy_timeout(BUSY_TIMEOUT_MS)
-            _format(plain, path)
-        encrypt(path, keys.create())
+            is_new(plain, path, APPLICATION_ID)
+        raise EarlierLayoutError(path)
     elif keys.find():
         keys.create()
     discard_draft(path)
     return connect(path, keys, busy_timeout_ms=BUSY_TIMEOUT_MS)
-
-
-def _format(connection: apsw.Connection, path: Path) -> int:
-    """The format of the file; 0 if it is new. Raises ConfigurationError if it is not ours, or newer."""
-    application, version = connection.pragma("application_id"), int(connection.pragma("user_version"))
-    is_new = not connection.execute("SELECT count(*) FROM sqlite_schema").get
-    if application != APPLICATION_ID and not is_new:
-        raise ConfigurationError(f"{str(path)!r} is not a file of Mnemon's keys; set another data_dir")
-    if version > FORMAT:
-        raise ConfigurationError(
-            f"{str(path)!r} has format {version}, and this program knows formats up to {FORMAT}: "
-            "a newer Mnemon wrote it; run that version"
-        )
-    return version
 
 
 class AccessTable:

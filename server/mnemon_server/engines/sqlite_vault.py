@@ -35,7 +35,7 @@ from mnemon_server.engines.sqlite.connections import Connections, Follower
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable
 from mnemon_server.engines.sqlite.heads import store_heads, stored_heads
 from mnemon_server.engines.sqlite.journal import Journal
-from mnemon_server.engines.sqlite.keywords.packing import KeywordPacking, KeywordReindexing
+from mnemon_server.engines.sqlite.keywords.packing import KeywordPacking
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.records import SQLiteCollection
 from mnemon_server.engines.sqlite.scanners import DEFAULT_VECTORS, VectorScanners, VectorSettings
@@ -85,7 +85,7 @@ class SQLiteVault:
         clock: Clock = system_clock,
         vfs: str | None = None,
     ) -> None:
-        """Opens the folder, and creates what is missing. Older formats are migrated to the newest.
+        """Opens the folder, and creates what is missing.
 
         Args:
             folder: the folder of `records.db`, created with mode 0700.
@@ -96,7 +96,7 @@ class SQLiteVault:
             vfs: the name of a registered SQLite VFS for records.db; None for the default.
 
         Raises:
-            ConfigurationError: another process has locked the folder, or the file is foreign or has a newer format.
+            ConfigurationError: another process has locked the folder, or the file is foreign or has another layout.
             EmbeddingModelMismatchError: the stored vectors were made by another model.
             StorageFailedError: the file cannot be read.
         """
@@ -262,11 +262,9 @@ class SQLiteVault:
 
 
 def _packings(mutations: Iterable[Mutations], dimension: int) -> list[Packing]:
-    keywords = collection_keywords()
     return [
-        *map(KeywordPacking, keywords),
+        *map(KeywordPacking, collection_keywords()),
         *(writing.vector_packing(dimension) for writing in mutations),
-        *map(KeywordReindexing, keywords),
     ]
 
 

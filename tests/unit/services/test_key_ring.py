@@ -24,32 +24,12 @@ from mnemon_server.engines.sqlite.pages.database import connect
 from mnemon_server.engines.tenant_file import TenantFile
 from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.services.access import keys
-from mnemon_server.services.access.keys import KeyRing, new_key_id, new_secret
+from mnemon_server.services.access.keys import KeyRing, new_key_id
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WAIT_S = 60
 RANDOM = slice(20, 63)
 """The random part of a secret."""
-FIRST_FORMAT = f"""
-CREATE TABLE api_key (
-  position INTEGER PRIMARY KEY AUTOINCREMENT,
-  key_id TEXT NOT NULL UNIQUE,
-  tenant TEXT NOT NULL,
-  name TEXT NOT NULL,
-  role INTEGER NOT NULL,
-  create_time INTEGER NOT NULL,
-  expire_time INTEGER,
-  last_use_time INTEGER,
-  digest BLOB NOT NULL,
-  previous_digest BLOB,
-  previous_expire_time INTEGER
-) STRICT;
-CREATE INDEX api_key_tenant ON api_key (tenant);
-CREATE TABLE change_count (version INTEGER NOT NULL) STRICT;
-INSERT INTO change_count VALUES (0);
-PRAGMA application_id = {access_file.APPLICATION_ID};
-PRAGMA user_version = 1;
-"""
 
 
 class Clock:
@@ -281,22 +261,16 @@ async def test_nothing_is_remembered_about_a_key_that_was_revoked(tmp_path: Path
         assert ring._used.keys() == {made[0].key.key_id}
 
 
-async def test_a_file_of_the_first_format_keeps_its_keys(tmp_path: Path) -> None:
-    secret = new_secret("", new_key_id())
-    file = apsw.Connection(str(tmp_path / access_file.FILE_NAME))
-    file.execute(FIRST_FORMAT)
-    file.execute(
-        "INSERT INTO api_key (key_id, tenant, name, role, create_time, digest) VALUES (?, 'ada', 'a robot', 2, 1, ?)",
-        (secret.key_id, secret.digest),
-    )
-    file.close()
-    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
-        assert ring.authenticate(secret.text) == Principal("ada", f"key:{secret.key_id}", Role.WRITER)
-        assert not ring.authenticate(secret.text).bounds
-        page_key = ring.page_key
-    assert len(page_key) == 32
-    async with KeyRing(KeyFile(AccessFile(tmp_path))) as ring:
-        assert ring.page_key == page_key
+def test_a_file_of_an_earlier_layout_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / access_file.FILE_NAME
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("CREATE TABLE api_key (key_id)")
+        connection.pragma("application_id", access_file.APPLICATION_ID)
+        connection.pragma("user_version", 6)
+    content = path.read_bytes()
+    with pytest.raises(ConfigurationError, match=r"an earlier version .* `mnemon-server keys create`"):
+        AccessFile(tmp_path)
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("content", [b"not a database at all", b"SQLite format 3\0" + bytes(100)])

@@ -1,17 +1,17 @@
 """The common tables of records.db, and how connections are opened."""
 
 import logging
+import os
 from contextlib import closing
 from pathlib import Path
 
 import apsw
 
 from mnemon_server.domain.collections import COLLECTIONS
-from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.engines.layout import EarlierLayoutError, is_new, mark
 from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.sqlite import journal, tombstones, values
-from mnemon_server.engines.sqlite.migrations import MIGRATIONS, set_epoch
-from mnemon_server.engines.sqlite.pages.conversion import discard_draft, encrypt
+from mnemon_server.engines.sqlite.pages.conversion import discard_draft
 from mnemon_server.engines.sqlite.pages.database import MODE_READ, connect, is_plain
 from mnemon_server.engines.sqlite.pages.mark import check_mark
 from mnemon_server.engines.sqlite.tables import (
@@ -25,7 +25,7 @@ from mnemon_server.engines.vault_key import VaultKeyFile
 log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x4D4E454D  # "MNEM"
-SCHEMA_VERSION = 1 + len(MIGRATIONS)
+EPOCH_BYTES = 16
 
 # Numbers of pages of 4 KiB. A checkpoint copies the log into the file. Past the second bound, it waits for readers, and
 # the log restarts.
@@ -51,33 +51,32 @@ CREATE TABLE request (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX request_expire_time ON request (expire_time);
 
--- How far each index has come, and how many records were removed or replaced since it was last empty.
+-- How far each index has come, and how many records were removed or replaced since it was first filled.
 CREATE TABLE index_position (
   collection TEXT NOT NULL,
   name TEXT NOT NULL,
   sequence INTEGER NOT NULL,
   generation TEXT NOT NULL,
-  removed INTEGER NOT NULL DEFAULT 1,
+  removed INTEGER NOT NULL,
   PRIMARY KEY (collection, name)
 ) STRICT, WITHOUT ROWID;
 """
 
 
 def open_writer(path: Path, keys: VaultKeyFile, vfs: str | None = None) -> apsw.Connection:
-    """Opens the only connection that writes and checkpoints. Creates the tables of a new file, and migrates an old one.
+    """Opens the only connection that writes and checkpoints. Creates the tables of a new file.
 
-    The caller has locked the folder. If the file is new, or not encrypted yet, `keys` gets a new key.
+    The caller has locked the folder. If the file is new, `keys` gets a new key.
 
     Raises:
-        ConfigurationError: the file is not a Mnemon database, a newer program wrote it, or its key is not there. It is
-            left unchanged.
+        ConfigurationError: the file is not a Mnemon database, has another layout, or its key is not there. It is left
+            unchanged.
         RecordDamagedError: its beginning, or the end of its log, is not what was written. It is left unchanged.
-        StorageFullError, StorageFailedError: it cannot be encrypted.
     """
     _prepare(path, keys)
     connection = connect(path, keys, vfs=vfs)
     try:
-        _check_format(connection, path)
+        is_empty = is_new(connection, path, APPLICATION_ID)
         check_mark(connection, keys)
         tighten_database(path)
         _configure(connection, WRITER_CACHE_KIB)
@@ -86,11 +85,8 @@ def open_writer(path: Path, keys: VaultKeyFile, vfs: str | None = None) -> apsw.
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
         connection.pragma("foreign_keys", True)
-        version = connection.pragma("user_version")
-        if version == 0:
+        if is_empty:
             _create(connection)
-        elif version < SCHEMA_VERSION:
-            _migrate(connection, version)
     except BaseException:
         # The last connection would otherwise copy the log into the file.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -113,8 +109,8 @@ def _prepare(path: Path, keys: VaultKeyFile) -> None:
         create_file(path)
     elif is_plain(path):
         with closing(apsw.Connection(str(path), flags=MODE_READ)) as plain:
-            _check_format(plain, path)
-        encrypt(path, keys.create())
+            is_new(plain, path, APPLICATION_ID)
+        raise EarlierLayoutError(path)
     elif keys.find():
         keys.create()
     discard_draft(path)
@@ -141,18 +137,6 @@ def _configure(connection: apsw.Connection, cache_kib: int) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
-def _check_format(connection: apsw.Connection, path: Path) -> None:
-    application, version = connection.pragma("application_id"), connection.pragma("user_version")
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
-    if tables and application != APPLICATION_ID:
-        raise ConfigurationError(f"{path.name} in the data folder is not a Mnemon database; set another data_dir")
-    if version > SCHEMA_VERSION:
-        raise ConfigurationError(
-            f"{path.name} has format {version}, and this program knows formats up to {SCHEMA_VERSION}: "
-            "a newer Mnemon wrote it; run that version"
-        )
-
-
 def _create(connection: apsw.Connection) -> None:
     with connection:
         connection.execute(_TABLES)
@@ -166,14 +150,6 @@ def _create(connection: apsw.Connection) -> None:
             *(statement for collection in COLLECTIONS for statement in create_statements(collection)),
         ):
             connection.execute(statement)
-        set_epoch(connection)
-        connection.pragma("application_id", APPLICATION_ID)
-        connection.pragma("user_version", SCHEMA_VERSION)
-
-
-def _migrate(connection: apsw.Connection, version: int) -> None:
-    log.info("migrating records.db from format %d to %d", version, SCHEMA_VERSION)
-    with connection:
-        for migration in MIGRATIONS[version - 1 :]:
-            migration(connection)
-        connection.pragma("user_version", SCHEMA_VERSION)
+        # The secret to which the log's cursors are bound.
+        connection.execute("INSERT INTO meta (key, value) VALUES ('epoch', ?)", (os.urandom(EPOCH_BYTES),))
+        mark(connection, APPLICATION_ID)

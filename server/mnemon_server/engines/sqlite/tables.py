@@ -11,8 +11,8 @@ from itertools import chain
 from mnemon_server.domain.collections import COLLECTIONS, Collection, FieldType, RelatedFields, UsualText
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite.field_columns import COLUMN_TYPES
-from mnemon_server.engines.sqlite.keywords import collection as keywords
-from mnemon_server.engines.sqlite.keywords.collection import CollectionKeywords
+from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
+from mnemon_server.ranking.analysis import STEMMED_WORDS
 
 BLOCK_ID_BITS = 7
 """The passages of a block of vectors differ in these bits of their ids."""
@@ -85,9 +85,9 @@ class Tables:
         return f"{self.collection.name}_related_number"
 
     @cached_property
-    def keywords(self) -> CollectionKeywords:
+    def keywords(self) -> KeywordIndex:
         """The keyword index."""
-        return CollectionKeywords(self.documents, passages=self.passages)
+        return KeywordIndex(f"{self.documents}_compound", STEMMED_WORDS)
 
     @cached_property
     def counts(self) -> Mapping[bool | None, str]:
@@ -177,19 +177,18 @@ CREATE TABLE {passages} (
     ]
 
 
-def collection_keywords() -> list[CollectionKeywords]:
+def collection_keywords() -> list[KeywordIndex]:
     """The keyword indexes of all collections that have one."""
     return [Tables(collection).keywords for collection in COLLECTIONS if collection.words]
 
 
 def keyword_statements() -> list[str]:
     """The statements that create the keyword indexes of all collections."""
-    current = (each.current.create_statements() for each in collection_keywords())
-    return [keywords.CREATE_STATEMENT, *chain.from_iterable(current)]
+    return [*chain.from_iterable(each.create_statements() for each in collection_keywords())]
 
 
 def vector_block_statements() -> list[str]:
-    """The statements that create the tables of rounded vectors of all collections, since format 11.
+    """The statements that create the tables of rounded vectors of all collections.
 
     Without the index, counting the blocks would read a page for each.
     """

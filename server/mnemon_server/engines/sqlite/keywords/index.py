@@ -57,14 +57,6 @@ class KeywordIndex:
             *blocks.create_statements(self.blocks),
         ]
 
-    def drop_statements(self) -> list[str]:
-        """The statements that remove all tables."""
-        return [
-            *fts.drop_statements(self.first),
-            *fts.drop_statements(self.second),
-            *blocks.drop_statements(self.blocks),
-        ]
-
     def terms(self, text: str) -> list[str]:
         """All terms of a passage, in order."""
         return self._analysis.terms(text)

@@ -17,7 +17,6 @@ import numpy as np
 
 from mnemon_server.engines.sqlite.keywords import blocks, fts, merging
 from mnemon_server.engines.sqlite.keywords.blocks import Block
-from mnemon_server.engines.sqlite.keywords.collection import CollectionKeywords
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT, LENGTH_BITS, PassageIds
@@ -35,8 +34,8 @@ Rows = Sequence[tuple[int, str, bytes]]
 class KeywordPacking:
     """The packing of the keyword index of one collection; see upkeep.packing.Packing."""
 
-    def __init__(self, keywords: CollectionKeywords) -> None:
-        self._index = keywords.current
+    def __init__(self, index: KeywordIndex) -> None:
+        self._index = index
 
     def is_due(self, connection: apsw.Connection) -> bool:
         """Whether a table is full, or blocks are to be merged."""
@@ -49,23 +48,6 @@ class KeywordPacking:
         merge = partial(merging.merge_some, tables=self._index.blocks)
         while not is_stopped() and transactions.submit(merge).result():
             pass
-
-
-class KeywordReindexing:
-    """Re-indexes the passages of one collection that an older program indexed; see upkeep.packing.Packing."""
-
-    def __init__(self, keywords: CollectionKeywords) -> None:
-        self._keywords = keywords
-        self._packing = KeywordPacking(keywords)
-
-    def is_due(self, connection: apsw.Connection) -> bool:
-        """Whether there is a former index."""
-        return self._keywords.has_former(connection)
-
-    def pack(self, transactions: Transactions, is_stopped: Callable[[], bool]) -> None:
-        """Re-indexes all passages, and packs the index on the way."""
-        while not is_stopped() and transactions.submit(self._keywords.step).result():
-            self._packing.pack(transactions, is_stopped)
 
 
 class PackingRound:

@@ -17,15 +17,18 @@ from mnemon_server.domain.errors import RecordDamagedError, StorageFullError
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.private import create_file
 from mnemon_server.engines.sqlite.documents import DocumentTable
+from mnemon_server.engines.sqlite.heads import passage_text, stored_heads
 from mnemon_server.engines.sqlite.pages.conversion import discard_draft, draft_of, put_draft_in_place
 from mnemon_server.engines.sqlite.pages.database import CIPHER, MODE_NEW, MODE_READ, connect, has_log, key_text
 from mnemon_server.engines.sqlite.pages.mark import check_mark
 from mnemon_server.engines.sqlite.query import fetch
+from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.vault_key import KEY_FILE, KeyLostError, VaultKeyFile
 
 # ruff: noqa: S608 - names of tables come from the file and are quoted, or are constants
 
 DOCUMENTS_AT_ONCE = 250
+PASSAGES_AT_ONCE = 256
 
 
 class NotDerivableError(RecordDamagedError):
@@ -132,7 +135,6 @@ class _Copy:
         """The tables that are derived from others, without those of words."""
         tables = [table.tables for table in self._tables]
         return {
-            "keyword_reindexing",
             *(each.metadata for each in tables),
             *(each.vector_blocks for each in tables),
             *(each.related for each in tables),
@@ -142,11 +144,7 @@ class _Copy:
         """The tables of keyword indexes, and those that SQLite keeps for them."""
         virtual = [name for _, name, sql in schema if sql.upper().startswith("CREATE VIRTUAL")]
         parts = {f"{name}_{part}" for name in virtual for part in ("data", "idx", "content", "docsize", "config")}
-        packed = [
-            index.blocks
-            for table in self._tables
-            for index in (table.tables.keywords.former, table.tables.keywords.current)
-        ]
+        packed = [table.tables.keywords.blocks for table in self._tables]
         return {*virtual, *parts, *(each.blocks for each in packed), *(each.words for each in packed)}
 
     def _derive(self, table: DocumentTable, advance: Callable[[int], object]) -> None:
@@ -157,7 +155,22 @@ class _Copy:
                 table.related.insert(self._connection, placed)
             advance(len(placed))
         if table.tables.collection.words:
-            table.tables.keywords.fill(self._connection)
+            self._add_words(table.tables)
+
+    def _add_words(self, tables: Tables) -> None:
+        """Makes the keyword index, which takes passages in the order of their ids."""
+        for statement in tables.keywords.create_statements():
+            self._connection.execute(statement)
+        statement = (
+            f"SELECT p.id, d.content, d.metadata, p.start, p.stop FROM {tables.passages} AS p"
+            f" JOIN {tables.documents} AS d USING (position)"
+            " WHERE p.id > ? AND d.hidden = 0 ORDER BY p.id LIMIT ?"
+        )
+        heads, last = stored_heads(self._connection), 0
+        while rows := fetch(self._connection, statement, (last, PASSAGES_AT_ONCE)):
+            texts = {passage: passage_text(heads, *rest) for passage, *rest in rows}
+            tables.keywords.insert(self._connection, texts)
+            last = rows[-1][0]
 
     def _documents(self, table: DocumentTable) -> Iterator[list[tuple[int, Any]]]:
         after = 0

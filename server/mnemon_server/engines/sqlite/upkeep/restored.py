@@ -10,9 +10,8 @@ from mnemon_server.domain.erasure import RECEIPTS, REPLAY, SECRET
 from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
 from mnemon_server.engines.master_keys import MasterKeys, VaultKeyError
 from mnemon_server.engines.sqlite.journal import RESTORED_EPOCH
-from mnemon_server.engines.sqlite.migrations import EPOCH_BYTES
 from mnemon_server.engines.sqlite.pages.mark import check_mark
-from mnemon_server.engines.sqlite.schema import APPLICATION_ID, open_reader, open_writer
+from mnemon_server.engines.sqlite.schema import APPLICATION_ID, EPOCH_BYTES, open_reader, open_writer
 from mnemon_server.engines.sqlite.tombstones import ADD_STATEMENT
 from mnemon_server.engines.sqlite.values import set_value, stored_value, stored_values
 from mnemon_server.engines.vault_key import VaultKeyFile

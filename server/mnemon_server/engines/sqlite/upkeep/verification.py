@@ -23,8 +23,9 @@ from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
-from mnemon_server.domain.errors import ConfigurationError, MnemonError, StorageFailedError
+from mnemon_server.domain.errors import MnemonError, StorageFailedError
 from mnemon_server.engines.folder import find_files
+from mnemon_server.engines.layout import is_new
 from mnemon_server.engines.sqlite.change_log import read_change
 from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows
@@ -36,7 +37,7 @@ from mnemon_server.engines.sqlite.pages.database import connect_at_rest, has_fin
 from mnemon_server.engines.sqlite.pages.mark import MARK_FILE, read_mark, stored_commits
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.sqlite.query import fetch, id_array
-from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
+from mnemon_server.engines.sqlite.schema import APPLICATION_ID, open_reader
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.vector_blocks import block_content, read_block
 from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
@@ -82,7 +83,7 @@ class RecordsVerifier:
         """Opens the file, whose key is in `keys`.
 
         Raises:
-            ConfigurationError: it is not a Mnemon database, has another format, or its key is not there.
+            ConfigurationError: it is not a Mnemon database, has another layout, or its key is not there.
             RecordDamagedError, StorageFailedError: it cannot be read at all.
         """
         self._file = file
@@ -90,7 +91,7 @@ class RecordsVerifier:
         self._lock = _lock_folder(file.parent)
         try:
             self._connection = self._connect(file)
-            _check_format(self._connection, file)
+            is_new(self._connection, file, APPLICATION_ID)
             self._tables = _tables(self._connection)
             self._dimension = _dimension(self._connection)
             self._total = sum(_count(self._connection, table) for table in self._tables)
@@ -235,7 +236,7 @@ class RecordsVerifier:
         statement = f"SELECT id FROM {tables.passages} WHERE position = ?"
         ids = [row[0] for row in fetch(connection, statement, (position,))]
         if tables.collection.words and ids:
-            keywords = tables.keywords.answering(connection)
+            keywords = tables.keywords
             wanted_count = sum(not document.hidden and not keywords.is_packed(connection, each) for each in ids)
             if wanted_count != sum(keywords.unpacked_count(connection, each) for each in ids):
                 yield "the keyword index does not match its passages"
@@ -245,7 +246,7 @@ class RecordsVerifier:
         tables = table.tables
         statements = []
         if tables.collection.words:
-            keywords = tables.keywords.answering(self._connection)
+            keywords = tables.keywords
             for part in (keywords.first, keywords.second):
                 index = f"{part.index}_docsize"
                 statements.append(
@@ -268,7 +269,7 @@ class RecordsVerifier:
         while True:
             with self._snapshot():
                 try:
-                    keywords = tables.keywords.answering(self._connection)
+                    keywords = tables.keywords
                     block = blocks.next_served(self._connection, keywords.blocks, after)
                 except _UNREADABLE:
                     return  # reported by SQLite's own check
@@ -485,13 +486,3 @@ def _lock_folder(folder: Path) -> int | None:
 def open_still(file: Path, keys: VaultKeyFile) -> apsw.Connection:
     """Opens a database that no process uses, for reading. Raises the same as `connect`."""
     return open_reader(file, keys) if has_log(file) else connect_at_rest(file, keys)
-
-
-def _check_format(connection: apsw.Connection, file: Path) -> None:
-    if connection.pragma("application_id") != APPLICATION_ID:
-        raise ConfigurationError(f"{file} is not a Mnemon database")
-    if (version := connection.pragma("user_version")) != SCHEMA_VERSION:
-        raise ConfigurationError(
-            f"{file} has format {version}, and this program verifies format {SCHEMA_VERSION}: "
-            "use the program that wrote it, or let a server open it first"
-        )
