@@ -1,6 +1,5 @@
 """The scenarios of the tool-call protocols: calls in a model's text are parsed and run, against a real server."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest_asyncio
 from google.protobuf.json_format import MessageToDict
 from grpc import aio
 from mnemon.v1 import tools_pb2 as pb
-from mnemon_server.transport.interceptors import low_priority
 
 from tests.support.server import Connection, failure_of, whole_server
 from tests.support.tool_messages import context, everything, recall, remember
@@ -226,14 +224,3 @@ async def test_a_text_that_is_not_utf_8_is_refused(connection: Connection) -> No
     with pytest.raises(aio.AioRpcError) as raised:
         await method(b"\x0a\x01\xff")
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-
-@pytest.mark.parametrize("call", [parse, execute])
-async def test_a_long_text_rests_while_another_call_is_in_work(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, call: Any
-) -> None:
-    rests = list[float]()
-    monkeypatch.setattr(low_priority, "sleep", rests.append)
-    text = "[[ABP_TOOL:x]]{'a': {'b': [1, {'c': 'd',}],}[[END_ABP_TOOL]]" * 2_000
-    await asyncio.gather(call(connection, text), call(connection, text))
-    assert len(rests) > 10

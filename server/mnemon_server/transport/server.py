@@ -58,6 +58,7 @@ from mnemon_server.services.access.identities import Identities
 from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.answers import AnswerMemory
 from mnemon_server.services.shared.outbox import Outbox
+from mnemon_server.transport.conversions import Conversions
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
 from mnemon_server.transport.http.assembly import http_server
@@ -230,7 +231,7 @@ class GrpcServer:
             identities.tenants if identities else None, self.accounts, vaults_folder(settings.data_dir)
         )
         self._streams = StreamWriter(
-            write_timeout_s=settings.stream_write_timeout_s, outbox=outbox, low_priority=self._limiter.low_priority
+            write_timeout_s=settings.stream_write_timeout_s, outbox=outbox, large=self._limiter.large
         )
         self._readiness: asyncio.Task[None] | None = None
         self._server: ServerGroup | None = None
@@ -426,7 +427,7 @@ class GrpcServer:
             deadline=DefaultDeadline(seconds=settings.default_deadline_s),
             codec=Codec(
                 message_bytes_max=settings.max_message_mib << 20,
-                low_priority=self._limiter.low_priority,
+                conversions=Conversions(),
                 figures=self._figures,
             ),
             audit=self._audit,

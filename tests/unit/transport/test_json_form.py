@@ -171,8 +171,7 @@ def test_a_value_may_be_as_deep_as_protobuf_reads_it(first: str, last: str, leve
     if padding:
         text = text.replace(b'{"fact":', b'{"requestId":"' + b"x" * padding + b'","fact":')
     data, read = message_of(Put, text).SerializeToString(), Put()
-    for _ in merge(read, data):
-        pass
+    merge(read, data)
     assert read == json_format.Parse(text, Put())
     [(field, said)] = violations(json.loads(nested(levels + 1, first, last)), Put).items()
     assert field.startswith("fact.value.a") and said == "is too deep"

@@ -12,6 +12,7 @@ from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.answers import WEIGHT, AnswerMemory, Room
 from mnemon_server.services.shared.outbox import Outbox
 from mnemon_server.services.shared.pause import LARGE_BYTES
+from mnemon_server.transport.conversions import Conversions
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.base import Call, Method, current_call
 from mnemon_server.transport.interceptors.codec import Codec
@@ -67,15 +68,14 @@ class Exchange:
 def pipeline() -> Pipeline:
     outbox = Outbox(wait_s=5.0)
     limiter = Limiter(unary_calls_max=CALLS, streams_max=CALLS, accounts=Accounts(), outbox=outbox)
-    low_priority = limiter.low_priority
     return Pipeline(
         Steps(
             access=Access(None, {}),
             receiver=Receiver(seconds=5.0),
             limiter=limiter,
-            streams=StreamWriter(write_timeout_s=5.0, outbox=outbox, low_priority=low_priority),
+            streams=StreamWriter(write_timeout_s=5.0, outbox=outbox, large=limiter.large),
             deadline=DefaultDeadline(seconds=5.0),
-            codec=Codec(message_bytes_max=4 << 20, low_priority=low_priority),
+            codec=Codec(message_bytes_max=4 << 20, conversions=Conversions()),
         )
     )
 

@@ -26,7 +26,6 @@ from mnemon_server.services.protocols.json_scanning import (
 )
 from mnemon_server.services.protocols.json_values import UnsafeJsonError, object_of_pairs, read_json
 from mnemon_server.services.protocols.searching import matches
-from mnemon_server.services.shared.pause import Rest, no_rest
 
 # Repairs the punctuation of JSON that a model wrote: no word is guessed, dropped or moved.
 
@@ -176,9 +175,9 @@ def has_marker(text: str) -> bool:
     return next(_markers(text), None) is not None
 
 
-def parse_abp(text: str, options: ParseOptions, rest: Rest = no_rest) -> Findings:
+def parse_abp(text: str, options: ParseOptions) -> Findings:
     """All calls of `text` in order. A block without a valid call becomes a problem; the other blocks still count."""
-    return _AbpParse(text, options, rest).run()
+    return _AbpParse(text, options).run()
 
 
 def _markers(text: str) -> Iterator[re.Match[str]]:
@@ -188,19 +187,17 @@ def _markers(text: str) -> Iterator[re.Match[str]]:
 class _AbpParse:
     """Parses one text, marker by marker."""
 
-    def __init__(self, text: str, options: ParseOptions, rest: Rest) -> None:
+    def __init__(self, text: str, options: ParseOptions) -> None:
         self._text = text
         self._options = options
-        self._rest = rest
         # Numbers, not matches: garbage collection would look through each, and block all other threads.
         self._starts = [marker.start() for marker in _markers(text)]
-        self._scanner = Scanner(text, self._starts, rest)
+        self._scanner = Scanner(text, self._starts)
         self._findings = Findings(Protocol.ABP)
         self._repairer = Repairer()
 
     def run(self) -> Findings:
         while (marker := self._next_marker()) is not None:
-            self._rest()
             if self._findings.full:
                 self._findings.surplus(marker.start())
                 break

@@ -16,7 +16,6 @@ from mnemon_server.services.protocols.json_values import (
     read_string,
 )
 from mnemon_server.services.protocols.searching import PART_CHARACTERS
-from mnemon_server.services.shared.pause import Rest, no_rest
 
 TOKENS_MAX = 16_384
 """The most tokens in all objects of a text that need repair: it limits the work, whatever the length of the strings."""
@@ -93,10 +92,9 @@ class Scanner:
     `boundaries` are the places, in order, that end a block; `index` is the index of the next one.
     """
 
-    def __init__(self, text: str, boundaries: Sequence[int], rest: Rest = no_rest) -> None:
+    def __init__(self, text: str, boundaries: Sequence[int]) -> None:
         self._text = text
         self._boundaries = boundaries
-        self._rest = rest
         self._pieces_left = PIECES_MAX
         self._failures_left = _FAILURES_MAX
         self.index = 0
@@ -134,8 +132,7 @@ class Scanner:
         return None
 
     def count(self, pieces: int = 1) -> None:
-        """Counts scanned pieces, and may rest; raises TooManyPiecesError if there are too many."""
-        self._rest()
+        """Counts scanned pieces; raises TooManyPiecesError if there are too many."""
         self._pieces_left -= pieces
         if self._pieces_left < 0:
             raise TooManyPiecesError(f"at most {PIECES_MAX:,} pieces of damaged JSON are read")

@@ -9,7 +9,6 @@ from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.tool_calls import TEXT_BYTES_MAX, BlockProblem, Fallback, ParseOptions, ParseResult
 from mnemon_server.services.protocols import abp, vcp
 from mnemon_server.services.protocols.searching import matches
-from mnemon_server.services.shared.pause import Rest, no_rest
 
 # Removes the thinking of a model from its text.
 
@@ -80,7 +79,7 @@ DEFAULT_OPTIONS = ParseOptions()
 WRITTEN_IN_JSON = "to have it in a JSON string, write \\u003cthink>"
 
 
-def parse_tool_calls(text: str, options: ParseOptions = DEFAULT_OPTIONS, rest: Rest = no_rest) -> ParseResult:
+def parse_tool_calls(text: str, options: ParseOptions = DEFAULT_OPTIONS) -> ParseResult:
     """All calls of `text`, and a problem for each block without one; the time is linear in the length of the text.
 
     If there is an ABP call, VCP blocks are ignored. With `strict_boundaries`, a text with broken boundaries has no
@@ -88,7 +87,7 @@ def parse_tool_calls(text: str, options: ParseOptions = DEFAULT_OPTIONS, rest: R
     """
     _check_size(text)
     visible = without_thinking(text)
-    found = abp.parse_abp(visible.text, options, rest)
+    found = abp.parse_abp(visible.text, options)
     problems = list(found.problems)
     has_marker = abp.has_marker(visible.text) or (options.dual_mode and vcp.has_marker(visible.text))
     calls, fallback = found.calls, Fallback.NONE
@@ -96,7 +95,7 @@ def parse_tool_calls(text: str, options: ParseOptions = DEFAULT_OPTIONS, rest: R
     if whole_text_failed:
         calls = []
     elif not calls and options.dual_mode:
-        found = vcp.parse_vcp(visible.text, rest)
+        found = vcp.parse_vcp(visible.text)
         calls, fallback = found.calls, Fallback.VCP
         problems += found.problems
         if options.strict_boundaries and found.boundaries_broken:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from mnemon_server.domain.tool_calls import CallFlags, Protocol, ToolCall, VcpCommand, VcpDetails
 from mnemon_server.services.protocols.findings import Findings
 from mnemon_server.services.protocols.searching import matches
-from mnemon_server.services.shared.pause import Rest, no_rest
 
 START, END = "<<<[TOOL_REQUEST]>>>", "<<<[END_TOOL_REQUEST]>>>"
 OPEN, CLOSE = "「始」", "「末」"
@@ -39,9 +38,9 @@ def has_marker(text: str) -> bool:
     return next(matches(_MARKER, _MARKER, text), None) is not None
 
 
-def parse_vcp(text: str, rest: Rest = no_rest) -> Findings:
+def parse_vcp(text: str) -> Findings:
     """All calls of `text` in order. A block without a valid call becomes a problem; the other blocks still count."""
-    return _VcpParse(text, rest).run()
+    return _VcpParse(text).run()
 
 
 @dataclass(slots=True)
@@ -58,16 +57,14 @@ class _Block:
 class _VcpParse:
     """Parses one text, token by token."""
 
-    def __init__(self, text: str, rest: Rest) -> None:
+    def __init__(self, text: str) -> None:
         self._text = text
-        self._rest = rest
         self._findings = Findings(Protocol.VCP)
         self._block: _Block | None = None
         self._escapes = 0
 
     def run(self) -> Findings:
         for token in matches(_TOKEN, _TOKEN, self._text):
-            self._rest()
             if self._findings.full:
                 self._findings.surplus(token.start())
                 self._block = None

@@ -52,8 +52,6 @@ class SharedBudget:
         self._held: dict[Hashable, int] = {}
         self.listeners: list[Callable[[], None]] = []
         """Called after slots were given back."""
-        self.taken: list[Callable[[], None]] = []
-        """Called after slots were taken."""
 
     @property
     def used(self) -> int:
@@ -88,8 +86,6 @@ class SharedBudget:
         self._slots.take(count)
         for each in holder:
             self._held[each] = self._held.get(each, 0) + count
-        for changed in self.taken:
-            changed()
 
     def give_back(self, *holder: Hashable, count: int = 1) -> None:
         """Gives back slots that were taken."""

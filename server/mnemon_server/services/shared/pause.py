@@ -11,9 +11,6 @@ _SLICE_S = 0.0005
 LARGE_BYTES = 1 << 16
 """From this size on, a message with JSON is read on a thread: if it holds nothing but numbers, it takes 10 ms."""
 
-Rest = Callable[[], None]
-"""Called often by a thread that computes for long, which it may let sleep for a moment in favour of other calls."""
-
 Message = TypeVar("Message")
 Result = TypeVar("Result")
 
@@ -56,10 +53,6 @@ class _Turn:
 
 
 _TURNS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turn]" = WeakKeyDictionary()
-
-
-def no_rest() -> None:
-    """Lets nobody sleep."""
 
 
 async def converted(convert: Callable[[Message], Result], message: Message, size: int) -> Result:

@@ -35,7 +35,7 @@ from mnemon_server.services.protocols.parsing import DEFAULT_OPTIONS, parse_tool
 from mnemon_server.services.protocols.statistics import ProtocolCounters
 from mnemon_server.services.shared.answers import Room
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.pause import Pause, Rest, no_rest
+from mnemon_server.services.shared.pause import Pause
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import ALL_ACTIONS, RESULT_KIB_DEFAULT
 from mnemon_server.services.tools.memory_tools import MemoryTools
@@ -195,13 +195,13 @@ class ToolRunner:
             return await self._memory.call(request, room)
         return await self._forward(request, room)
 
-    async def parse(self, text: str, options: ParseOptions = DEFAULT_OPTIONS, *, rest: Rest = no_rest) -> ParseResult:
+    async def parse(self, text: str, options: ParseOptions = DEFAULT_OPTIONS) -> ParseResult:
         """Reads the calls of a text, without running them. Raises InvalidArgumentError for a text above 1 MiB."""
-        parsed = await self._offload(parse_tool_calls, text, options, rest)
+        parsed = await self._offload(parse_tool_calls, text, options)
         self._counters.count(parsed, options)
         return parsed
 
-    async def execute(self, request: ExecuteText, *, room: Room | None = None, rest: Rest = no_rest) -> ExecutedText:
+    async def execute(self, request: ExecuteText, *, room: Room | None = None) -> ExecutedText:
         """Reads the calls of a text, and runs them in order. A call that fails gets its error, and the others go on.
 
         All calls share the room. Once it is used up, further results become AnswerFullError, and searches are not run.
@@ -211,7 +211,7 @@ class ToolRunner:
         """
         refuse(given_violations(request))
         self._memory.permitted(request.context.actions_permitted, _ACTIONS_FIELD)
-        parsed = await self.parse(request.text, request.options, rest=rest)
+        parsed = await self.parse(request.text, request.options)
         planned = await self._offload(self._planned, parsed, request.context)
         results, pause = [], Pause()
         for number, call in enumerate(planned[:CALLS_MAX]):

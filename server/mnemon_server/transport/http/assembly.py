@@ -7,7 +7,7 @@ from mnemon_server.transport.http.application import Application, Page, Pages
 from mnemon_server.transport.http.calls import Find, HttpCalls
 from mnemon_server.transport.http.cross_origin import CrossOrigin
 from mnemon_server.transport.http.description import description, front_page
-from mnemon_server.transport.http.intake import Conversions, Intake
+from mnemon_server.transport.http.intake import Intake
 from mnemon_server.transport.http.server import HttpServer
 from mnemon_server.transport.interceptors.pipeline import Pipeline
 from mnemon_server.transport.options import MARGIN_BYTES
@@ -25,13 +25,12 @@ def http_server(settings: Settings, pipeline: Pipeline, find: Find, health: Heal
     if not settings.http_listen:
         return None
     address = Address.parse(settings.http_listen)
-    conversions = Conversions()
     intake = Intake(
-        conversions,
+        pipeline.conversions,
         seconds=settings.request_timeout_s,
         message_bytes_max=(settings.max_message_mib << 20) + MARGIN_BYTES,
     )
-    calls = HttpCalls(pipeline, find, intake, conversions, write_timeout_s=settings.stream_write_timeout_s)
+    calls = HttpCalls(pipeline, find, intake, write_timeout_s=settings.stream_write_timeout_s)
     pages = {**probes(health), **(description() if _is_described(settings, address) else {})}
     application = Application(
         calls,

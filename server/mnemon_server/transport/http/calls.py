@@ -16,7 +16,7 @@ from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.transport.errors import UnimplementedError
 from mnemon_server.transport.http.exchange import HttpExchange, Kinds
 from mnemon_server.transport.http.forms import ACCEPTED, Form, form_of
-from mnemon_server.transport.http.intake import Conversions, Intake
+from mnemon_server.transport.http.intake import Intake
 from mnemon_server.transport.http.request import Request
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, call_of, current_call
 from mnemon_server.transport.interceptors.pipeline import Pipeline
@@ -62,12 +62,10 @@ class _Route:
 class HttpCalls:
     """Answers calls over HTTP by the handlers of gRPC, through the same pipeline."""
 
-    def __init__(
-        self, pipeline: Pipeline, find: Find, intake: Intake, conversions: Conversions, *, write_timeout_s: float
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, find: Find, intake: Intake, *, write_timeout_s: float) -> None:
         self._pipeline = pipeline
         self._find = find
-        self._intake, self._conversions = intake, conversions
+        self._intake = intake
         self._write_timeout_s = write_timeout_s
         self._routes: dict[str, _Route] = {}
 
@@ -86,7 +84,7 @@ class HttpCalls:
             route.kinds,
             headers=headers.items(),
             intake=self._intake,
-            conversions=self._conversions,
+            conversions=self._pipeline.conversions,
             write_timeout_s=self._write_timeout_s,
         )
         try:

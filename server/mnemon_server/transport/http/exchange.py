@@ -9,9 +9,10 @@ from google.protobuf.message import Message
 from grpc import aio
 
 from mnemon_server.domain.errors import NotServingError
+from mnemon_server.transport.conversions import Conversions
 from mnemon_server.transport.errors import DeadlineExceededError
 from mnemon_server.transport.http.forms import HTTP_STATUSES, JSON_ERROR, Form, Status
-from mnemon_server.transport.http.intake import CURSOR, Conversions, Intake
+from mnemon_server.transport.http.intake import CURSOR, Intake
 from mnemon_server.transport.http.json_writer import dumped, text_of
 from mnemon_server.transport.http.request import Request
 from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Answer, Trailers

@@ -4,13 +4,12 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import ParamSpec, TypeVar
 
 from google.protobuf.message import Message
 
 from mnemon_server.domain.errors import TooManyRequestsError
 from mnemon_server.services.shared.budget import SharedBudget
-from mnemon_server.services.shared.offload import Offload
+from mnemon_server.transport.conversions import Conversions
 from mnemon_server.transport.errors import MalformedMessageError
 from mnemon_server.transport.http.forms import Form
 from mnemon_server.transport.http.json_request import request_bytes
@@ -24,8 +23,6 @@ BODIES_BYTES_MAX = 24 << 20
 """Of requests that have not arrived as a whole, or are not read yet; as much as for answers that are not taken yet."""
 FREE_BYTES = 16 << 10
 """Smaller requests are not counted: the limit of connections bounds them."""
-AT_ONCE_BYTES, MEDIUM_BYTES_MAX = 16 << 10, 128 << 10
-"""Up to these sizes a message is converted at once, and beside large ones."""
 CURSOR = "cursor"
 """The field of a feed's requests and answers that says where it is."""
 _IDENTITY = ("", "identity")
@@ -35,27 +32,6 @@ _RATIO_MAX = 1032
 """Gzip cannot compress more than that."""
 _NO_GZIP = "the message is not compressed with gzip, as its header says"
 _CUT_OFF = "the compressed message is cut off"
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class Conversions:
-    """Converts messages between JSON and protobuf: small ones at once, others on a thread, one after another.
-
-    Values take up to thirty times their text, and a thread that computes holds up calls. Large messages have a thread
-    of their own, so that others need not wait for them.
-    """
-
-    def __init__(self) -> None:
-        """Begins no thread yet."""
-        self._medium, self._large = Offload(1, "json"), Offload(1, "json-large")
-
-    async def __call__(self, size: int, convert: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `convert`, or its error, for a message of so many bytes."""
-        if size <= AT_ONCE_BYTES:
-            return convert(*args, **kwargs)
-        return await (self._medium if size <= MEDIUM_BYTES_MAX else self._large)(convert, *args, **kwargs)
 
 
 class Intake:

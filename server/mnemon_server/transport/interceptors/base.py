@@ -15,7 +15,6 @@ from mnemon_server.services.shared.accounts import Account
 from mnemon_server.services.shared.answers import NOBODY, Room
 from mnemon_server.services.shared.ids import new_id
 from mnemon_server.services.shared.outbox import Sending
-from mnemon_server.services.shared.pause import Rest, no_rest
 
 Piece = Callable[[], AbstractAsyncContextManager[None]]
 Trailers = tuple[tuple[str, str | bytes], ...]
@@ -114,8 +113,6 @@ class Call:
     request_bytes: int = 0
     piece: Piece = nullcontext
     """Around a piece of long work, which gives way to short calls."""
-    new_rest: Callable[[], Rest] = lambda: no_rest
-    """Makes what a thread that computes for long calls, to give way to short calls."""
     is_known: bool = False
     """Whether its credential was valid."""
     records: tuple[str, ...] = ()
@@ -173,11 +170,6 @@ def request_bytes() -> int:
 def piece_of_work() -> AbstractAsyncContextManager[None]:
     """Around a piece of long work of the call in progress, which gives way to short calls."""
     return current_call.get().piece()
-
-
-def new_rest() -> Rest:
-    """For a thread that computes for long for the call in progress, and gives way to short calls."""
-    return current_call.get().new_rest()
 
 
 def end_trace(call: Call, code: str) -> None:

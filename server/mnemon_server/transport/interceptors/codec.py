@@ -5,12 +5,12 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError, Message
 
-from mnemon_server.transport.convert.shared.counts import LARGE_BYTES, cut
+from mnemon_server.transport.conversions import AT_ONCE_BYTES, Conversions
+from mnemon_server.transport.convert.shared.counts import cut
 from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
 from mnemon_server.transport.interceptors.audit import NO_IDS, IdReaders
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Single, Stream, current_call
-from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.metrics.call_figures import CallFigures, Traffic
 
 Parse = Callable[[bytes], Any]
@@ -25,11 +25,9 @@ class Codec:
     answer that is too large as an error without a reason.
     """
 
-    def __init__(
-        self, *, message_bytes_max: int, low_priority: LowPriority, figures: CallFigures | None = None
-    ) -> None:
+    def __init__(self, *, message_bytes_max: int, conversions: Conversions, figures: CallFigures | None = None) -> None:
         self._message_bytes_max = message_bytes_max
-        self._low_priority = low_priority
+        self.conversions = conversions
         self._figures = figures
 
     def single(self, method: Method, inner: Single, ids: IdReaders = NO_IDS) -> Answer:
@@ -72,13 +70,13 @@ class Codec:
 
     def _reader(self, method: Method) -> Callable[[Any], Awaitable[Any]]:
         parse: Parse = method.handler.request_deserializer or bytes
-        read_large, single = self._read_large, method.single
+        convert = self.conversions
 
         async def read(data: bytes) -> Any:
             self._check_size(len(data), "the request")
             current_call.get().request_bytes = len(data)
             try:
-                return parse(data) if len(data) <= LARGE_BYTES else await read_large(parse, data, single=single)
+                return parse(data) if len(data) <= AT_ONCE_BYTES else await convert(len(data), _read_large, parse, data)
             except DecodeError:
                 raise MalformedMessageError(f"the bytes are not a request of {method.path}") from None
 
@@ -89,16 +87,6 @@ class Codec:
             return _each(read, messages, received)
 
         return read_each if method.handler.request_streaming else read
-
-    async def _read_large(self, parse: Parse, data: bytes, *, single: bool) -> Any:
-        """Reads a message in steps, so that shorter calls proceed in between."""
-        message = parse(b"")
-        if not isinstance(message, Message):
-            return parse(data)
-        with self._low_priority.reading(single=single):
-            await self._low_priority.run(merge(message, data))
-            await self._low_priority.run(cut(message))
-        return message
 
     def _writer(self, method: Method) -> Callable[[Any], bytes]:
         serialize = method.handler.response_serializer or bytes
@@ -116,6 +104,16 @@ class Codec:
                 f"{what} has {size:,} bytes, more than the {self._message_bytes_max:,} that this server allows; "
                 "ask in smaller parts, or for a view with less"
             )
+
+
+def _read_large(parse: Parse, data: bytes) -> Any:
+    """Reads a message in slices, between which other threads run, and without what its lists have too many of."""
+    message = parse(b"")
+    if not isinstance(message, Message):
+        return parse(data)
+    merge(message, data)
+    cut(message)
+    return message
 
 
 async def _each(

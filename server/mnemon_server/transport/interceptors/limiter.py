@@ -1,14 +1,13 @@
 """Limits concurrent calls: further ones are refused with a hint, rather than queued without bound."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.shared.budget import SharedBudget
 from mnemon_server.services.shared.outbox import Outbox
-from mnemon_server.services.shared.pause import Rest
 from mnemon_server.transport.interceptors.base import Method, Piece
-from mnemon_server.transport.interceptors.low_priority import GivingWay, LowPriority
+from mnemon_server.transport.interceptors.giving_way import GivingWay
+from mnemon_server.transport.interceptors.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +22,6 @@ class Limits:
     """Whether it stores records, and is refused where no more may be stored."""
     piece: Piece
     """Around the work for each request of a stream."""
-    new_rest: Callable[[], Rest]
-    """For each thread that computes for long."""
 
 
 _NOT_RECORDS = ("AccessService", "TenantService", "RulesService", "BridgeService")
@@ -51,9 +48,9 @@ class Limiter:
         self._outbox = outbox
         self._calls = SharedBudget(unary_calls_max, "calls")
         self._streams = SharedBudget(streams_max, "streams")
-        self.low_priority = LowPriority(self._calls)
-        """For long work, which gives way to single calls."""
         self._giving_way = GivingWay(self._calls)
+        self.large = Turns(per_turn=1)
+        """In which large messages are sent: the runtime copies each on the loop, and hundreds may be due at once."""
 
     @property
     def calls_in_work(self) -> int:
@@ -65,5 +62,5 @@ class Limiter:
         if method.exempt:
             return None
         slots = self._calls if method.single else self._streams
-        stores, gives_way = stores_records(method.path), self._giving_way
-        return Limits(self._accounts, slots, self._outbox, method.single, stores, gives_way.piece, gives_way.new_rest)
+        stores = stores_records(method.path)
+        return Limits(self._accounts, slots, self._outbox, method.single, stores, self._giving_way.piece)

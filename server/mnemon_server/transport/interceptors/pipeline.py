@@ -23,9 +23,9 @@ from mnemon_server.transport.interceptors.base import Answer, Call, Exchange, Me
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
 from mnemon_server.transport.interceptors.limiter import Limiter, Limits
-from mnemon_server.transport.interceptors.low_priority import LowPriority
 from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
+from mnemon_server.transport.interceptors.turns import Turns
 from mnemon_server.transport.metrics.call_figures import CallFigures
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ class Pipeline:
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
-        self.low_priority = steps.limiter.low_priority
-        """For long work, which gives way to single calls."""
+        self.conversions = steps.codec.conversions
+        """For messages that the transport reads and writes."""
 
     def wrapped(self, method: Method) -> Answer:
         """The steps around a method, to be made once: no call pays for the wrapping.
@@ -110,7 +110,7 @@ class Pipeline:
         """
         steps = self._steps
         receive = None if method.handler.request_streaming else steps.receiver.receive
-        answer = _received(self._answer(method), receive, steps.limiter.limits(method), self.low_priority)
+        answer = _received(self._answer(method), receive, steps.limiter.limits(method), steps.limiter.large)
         begin = steps.tracing.of(method) if steps.tracing else None
         answer = steps.access.watched(method, answer)
         return _guarded(answer, MethodLog(method), steps.access.of(method), begin, self._observers(method))
@@ -136,7 +136,7 @@ class Pipeline:
         return answer if handler.request_streaming else steps.deadline.limited(answer)
 
 
-def _received(answer: Answer, receive: Receive | None, limits: Limits | None, low_priority: LowPriority) -> Answer:
+def _received(answer: Answer, receive: Receive | None, limits: Limits | None, large: Turns) -> Answer:
     """The answer to a request that has arrived, and has a slot until it is answered.
 
     Quotas are checked before: what they refuse is never read.
@@ -145,7 +145,7 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None, lo
         answer: answers the request, or an iterator of them.
         receive: reads the request; None if there may be several, which `answer` reads.
         limits: the limits of calls in progress; None: no limits.
-        low_priority: gives the turns in which large answers are sent.
+        large: gives the turns in which large answers are sent.
     """
     if limits is None:
         return answer if receive is None else _unlimited(answer, receive)
@@ -157,7 +157,7 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None, lo
         account = record.account = accounts.of(record.principal.tenant, record.caller)
         account.begin(single=single, stores=stores)
         try:
-            request, record.piece, record.new_rest = requests, limits.piece, limits.new_rest
+            request, record.piece = requests, limits.piece
             if stores and receive is None:
                 request = _while_space(account, requests)
             if receive is not None:
@@ -172,9 +172,8 @@ def _received(answer: Answer, receive: Receive | None, limits: Limits | None, lo
                 slots.give_back(*holder)
             if single and len(response) > FREE_BYTES:
                 _send(response, context, Sending(limits.outbox, holder, account), record)
-                if len(response) > LARGE_BYTES:
-                    # The runtime copies it on the event loop, and writes what it can: milliseconds for some megabytes.
-                    await low_priority.turn()
+                if len(response) > LARGE_BYTES and (turn := large.take("")) is not None:
+                    await turn
             return response
         finally:
             account.end(single=single, held=held)

@@ -12,7 +12,7 @@ from mnemon_server.services.shared.pause import LARGE_BYTES
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.abort import abort
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Stream, current_call
-from mnemon_server.transport.interceptors.low_priority import LowPriority
+from mnemon_server.transport.interceptors.turns import Turns
 
 
 class StreamWriter:
@@ -28,10 +28,10 @@ class StreamWriter:
     the stream has been ended, since the status waits behind it.
     """
 
-    def __init__(self, *, write_timeout_s: float, outbox: Outbox, low_priority: LowPriority) -> None:
+    def __init__(self, *, write_timeout_s: float, outbox: Outbox, large: Turns) -> None:
         self._write_timeout_s = write_timeout_s
         self._outbox = outbox
-        self._low_priority = low_priority
+        self._large = large
         self._open: set[asyncio.Task[Any]] = set()
         self._ending = False
 
@@ -91,9 +91,8 @@ class StreamWriter:
             async for message in messages:
                 if not sending.fits(len(message)):
                     await sending.wait(len(message))
-                if len(message) > LARGE_BYTES:
-                    # See `pipeline.py`: hundreds of watchers may have one at once.
-                    await self._low_priority.turn()
+                if len(message) > LARGE_BYTES and (turn := self._large.take("")) is not None:
+                    await turn
                 try:
                     async with asyncio.timeout(self._write_timeout_s):
                         await context.write(message)

@@ -9,7 +9,7 @@ from mnemon_server.services.shared.answers import Room
 from mnemon_server.services.shared.pause import converted
 from mnemon_server.transport.convert import tool_requests as requests
 from mnemon_server.transport.convert import tools as convert
-from mnemon_server.transport.interceptors.base import Context, current_call, new_rest, request_bytes
+from mnemon_server.transport.interceptors.base import Context, current_call, request_bytes
 from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.tenancy import TenantServicer
 
@@ -43,16 +43,14 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
         self, request: pb.ParseToolCallsRequest, context: Context
     ) -> pb.ParseToolCallsResponse:
         async with self.vault(context) as vault:
-            parsed = await vault.tools.parse(request.text, requests.options_from_pb(request.options), rest=new_rest())
+            parsed = await vault.tools.parse(request.text, requests.options_from_pb(request.options))
         return await convert.parsed_to_pb(parsed)
 
     async def ExecuteText(self, request: pb.ExecuteTextRequest, context: Context) -> Encoded:  # noqa: N802
         text = await converted(requests.read_execute, request, request_bytes())
         text = replace(text, caller=current_call.get().principal)
         async with self.vault(context) as vault:
-            executed = await vault.tools.execute(
-                text, room=self._room_for(context, artifact=text.artifact), rest=new_rest()
-            )
+            executed = await vault.tools.execute(text, room=self._room_for(context, artifact=text.artifact))
         return await convert.executed_to_bytes(executed, bytes_max=self._message_bytes_max)
 
     async def GetProtocolStats(  # noqa: N802

@@ -73,29 +73,6 @@ def test_an_object_that_begins_where_a_part_of_the_search_ends_is_found(
     assert [call.parameters["a"] for call in result.calls] == [1]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        full(f"{START}{{'a': {{'b': [1, {{'c': 'd',}}],}}{END}"),
-        full("{'a': \"b\",", before=START, behind=END),
-        full("{a:", before=START, behind=END),
-        full(SOUND),
-        full(START),
-        full("「始」a「末」", before="<<<[TOOL_REQUEST]>>>"),
-    ],
-    ids=["broken calls", "a broken object", "an object without end", "calls", "markers", "fields"],
-)
-def test_a_text_that_takes_long_offers_many_rests(text: str) -> None:
-    offered = 0
-
-    def rest() -> None:
-        nonlocal offered
-        offered += 1
-
-    parse_tool_calls(text, rest=rest)
-    assert offered > 10_000
-
-
 @pytest.mark.parametrize("filling", [" ", "[", "<"])
 @pytest.mark.parametrize(
     "call", [SOUND, "<think>x</think>" + SOUND, "<<<[TOOL_REQUEST]>>>tool_name:「始」t「末」<<<[END_TOOL_REQUEST]>>>"]

@@ -5,7 +5,7 @@ every other call waiting. So a list or map that is too long is cut to one entry 
 looks at it. The check of its field then refuses it in its own words, in a request as in one item of many.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -32,10 +32,6 @@ from mnemon_server.services.tools.memory_tools import ACTIONS_MAX
 from mnemon_server.transport.convert.archive_requests import KINDS_MAX
 from mnemon_server.transport.convert.shared.reader import BULK_REQUESTS_MAX
 
-LARGE_BYTES = 16 << 10
-"""The size of a message from which on it is cut; a smaller one holds too little."""
-ENTRIES_PER_STEP = 400
-"""To look through so many messages of a list takes about half a millisecond."""
 VECTOR_MAX = 65_536
 """Numbers of a vector: more than those of any model."""
 FIELDS_MAX, PASSAGES_MAX = 64, 16_384
@@ -100,12 +96,9 @@ def _is_counted(descriptor: Any) -> bool:
     return not (descriptor.full_name in COUNTED_ELSEWHERE or descriptor.file.package.startswith("google."))
 
 
-def cut(message: Message) -> Generator[None, None, None]:
-    """Cuts every list and map of a request that is longer than it may be to one entry more.
-
-    The caller may do other things at each step.
-    """
-    return _cut(message, _fields(message.DESCRIPTOR))
+def cut(message: Message) -> None:
+    """Cuts every list and map of a request that is longer than it may be to one entry more."""
+    _cut(message, _fields(message.DESCRIPTOR))
 
 
 def cut_own(message: Any) -> None:
@@ -139,20 +132,18 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _cut(message: Any, fields: tuple[_Field, ...]) -> Generator[None, None, None]:
+def _cut(message: Any, fields: tuple[_Field, ...]) -> None:
     for name, most, is_map, inner in fields:
         if most is None:
             if message.HasField(name):
-                yield from _cut(getattr(message, name), inner)
+                _cut(getattr(message, name), inner)
             continue
         entries = getattr(message, name)
         if len(entries) > most + 1:
             _shorten(message, name, most + 1, is_map=is_map)
         if inner:
-            for place, entry in enumerate(entries, 1):
-                yield from _cut(entry, inner)
-                if not place % ENTRIES_PER_STEP:
-                    yield
+            for entry in entries:
+                _cut(entry, inner)
 
 
 def _shorten(message: Any, name: str, most: int, *, is_map: bool) -> None:

@@ -1,11 +1,9 @@
-"""Reads large messages slice by slice, so that other calls are served in between.
+"""Reads large messages slice by slice, so that other threads run in between.
 
 protobuf reads a message in one step, during which no other thread runs: 100 ms for 4 MB of small parts. But a message
 may be divided between any two of its fields, and so may each message inside of it: merging the parts reads the whole.
 """
 
-from collections.abc import Generator, Iterator
-from time import thread_time
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -15,10 +13,8 @@ from mnemon_server.transport.convert.shared.counts import cut_own
 from mnemon_server.transport.convert.shared.json_values import VALUES_MAX
 from mnemon_server.transport.errors import MalformedMessageError
 
-SLICE_S = 0.0005
-"""The duration of a step, as processor time. Other calls wait for several steps each."""
-SLICE_BYTES, SLICE_BYTES_MIN, SLICE_BYTES_MAX = 4 << 10, 512, 64 << 10
-"""How much the first step reads, and the bounds of later ones: some parts take a hundred times longer than others."""
+SLICE_BYTES = 16 << 10
+"""How much is read in one step, in which no other thread runs: half a millisecond, if all of it is small parts."""
 FIELDS_MAX = 1 << 17
 """Fields of one message, each entry of a list or map being one. Every list and map has a lower maximum of its own."""
 LEVELS_MAX = 100
@@ -29,8 +25,8 @@ _VALUE_TAG = 2 << 3 | _BYTES
 """Tag of the value in a map entry, if it is a message."""
 
 
-def merge(message: Message, data: bytes, slice_bytes: int | None = None) -> Generator[None, None, None]:
-    """Reads `data` into the message, like `MergeFromString`. The caller may do other things at each step.
+def merge(message: Message, data: bytes, slice_bytes: int = SLICE_BYTES) -> None:
+    """Reads `data` into the message, like `MergeFromString`.
 
     Of a list or map that is longer than it may be, some of what is too much is left out, as `counts.cut` would: the
     more entries a map has, the longer its next one can take. So it is with a JSON object or list: its reader refuses it
@@ -39,14 +35,14 @@ def merge(message: Message, data: bytes, slice_bytes: int | None = None) -> Gene
     Args:
         message: gets the fields.
         data: the message as bytes.
-        slice_bytes: how much a step reads; None: what can be read in SLICE_S.
+        slice_bytes: how much a step reads.
 
     Raises:
         DecodeError: these are not the bytes of a message, or it is too deep.
         MalformedMessageError: a message has more than FIELDS_MAX fields.
     """
     try:
-        yield from _Slices(data, slice_bytes).merge(message, 0, len(data), LEVELS_MAX)
+        _Slices(data, slice_bytes).merge(message, 0, len(data), LEVELS_MAX)
     except IndexError:
         raise DecodeError("the message ends amid a field") from None
 
@@ -54,13 +50,11 @@ def merge(message: Message, data: bytes, slice_bytes: int | None = None) -> Gene
 class _Slices:
     """The bytes of one message."""
 
-    def __init__(self, data: bytes, slice_bytes: int | None) -> None:
+    def __init__(self, data: bytes, slice_bytes: int) -> None:
         self._data, self._view = data, memoryview(data)
-        self._is_adapted = slice_bytes is None
-        self._slice_bytes = SLICE_BYTES if slice_bytes is None else slice_bytes
-        self._began = thread_time()
+        self._slice_bytes = slice_bytes
 
-    def merge(self, message: Any, at: int, end: int, levels: int) -> Iterator[None]:
+    def merge(self, message: Any, at: int, end: int, levels: int) -> None:
         """Reads what is between two positions. Small fields are collected until they make up a slice."""
         if not levels:
             raise DecodeError("messages are too deep inside of each other")
@@ -81,29 +75,17 @@ class _Slices:
                     if at > end:
                         break
                     message.MergeFromString(self._view[begin:start])
-                    yield from self._merge_field(message, field, content, at, levels - 1)
-                    begin, size = at, self._slice_bytes
+                    self._merge_field(message, field, content, at, levels - 1)
+                    begin = at
             if at - begin > size:
                 message.MergeFromString(self._view[begin : min(at, end)])
                 if _has_too_many_values(message):
                     return
                 cut_own(message)
-                yield from self._end_step()
-                begin, size = at, self._slice_bytes
+                begin = at
         if at > end:
             raise DecodeError("a field ends outside of its message")
         message.MergeFromString(self._view[begin:end])
-
-    def _end_step(self) -> Iterator[None]:
-        """Pauses when the step's time is over. The next one reads more after a short step, less after a long one."""
-        if self._is_adapted:
-            took = thread_time() - self._began
-            pace = SLICE_S / max(took, SLICE_S / 2)
-            self._slice_bytes = min(max(int(self._slice_bytes * pace), SLICE_BYTES_MIN), SLICE_BYTES_MAX)
-            if took < SLICE_S / 2:
-                return
-        yield
-        self._began = thread_time()
 
     def _field(self, at: int) -> tuple[int, int, int]:
         """The number of the field at a position, where its content begins, and where it ends."""
@@ -128,19 +110,19 @@ class _Slices:
                 raise DecodeError("a number has more than ten bytes")
         return value | byte << shift, at + 1
 
-    def _merge_field(self, message: Any, field: FieldDescriptor, at: int, end: int, levels: int) -> Iterator[None]:
+    def _merge_field(self, message: Any, field: FieldDescriptor, at: int, end: int, levels: int) -> None:
         """Reads a message inside of this one: an entry of a map, one of a list, or the only one of its field."""
         target = getattr(message, field.name)
         if hasattr(target, "GetEntryClass"):
-            yield from self._merge_entry(target, at, end, levels)
+            self._merge_entry(target, at, end, levels)
             return
         if field.is_repeated:
             target = target.add()
         else:
             target.SetInParent()
-        yield from self.merge(target, at, end, levels)
+        self.merge(target, at, end, levels)
 
-    def _merge_entry(self, target: Any, at: int, end: int, levels: int) -> Iterator[None]:
+    def _merge_entry(self, target: Any, at: int, end: int, levels: int) -> None:
         """Reads an entry of a map. A value that follows its key is read in place, because copying it is slow."""
         entry = target.GetEntryClass()()
         number, _, after_key = self._field(at)
@@ -149,9 +131,9 @@ class _Slices:
             if after_value == end and levels:
                 entry.MergeFromString(self._view[at:after_key])
                 target.pop(entry.key, None)
-                yield from self.merge(target[entry.key], content, end, levels - 1)
+                self.merge(target[entry.key], content, end, levels - 1)
                 return
-        yield from self.merge(entry, at, end, levels)
+        self.merge(entry, at, end, levels)
         if isinstance(entry.value, Message):
             target[entry.key].CopyFrom(entry.value)
         else:
