@@ -15,62 +15,10 @@ from mnemon.v1 import common_pb2, errors_pb2
 
 REQUEST_ID_METADATA = "x-request-id"
 
-_BY_REASON: dict[str, type[errors.MnemonError]] = {
-    "INVALID_PAGE_TOKEN": errors.InvalidPageTokenError,
-    "INVALID_CURSOR": errors.InvalidCursorError,
-    "DOCUMENT_NOT_FOUND": errors.DocumentNotFoundError,
-    "MEMORY_NOT_FOUND": errors.MemoryNotFoundError,
-    "KEY_NOT_FOUND": errors.KeyNotFoundError,
-    "TENANT_NOT_FOUND": errors.TenantNotFoundError,
-    "TENANT_EXISTS": errors.TenantExistsError,
-    "TENANT_SUSPENDED": errors.TenantSuspendedError,
-    "REQUEST_ID_REUSED": errors.RequestIdReusedError,
-    "INVALID_OPERATION": errors.InvalidOperationError,
-    "EMBEDDING_MODEL_MISMATCH": errors.EmbeddingModelMismatchError,
-    "REVISION_MISMATCH": errors.RevisionMismatchError,
-    "CURSOR_EXPIRED": errors.CursorExpiredError,
-    "TOO_MANY_VAULTS": errors.TooManyVaultsError,
-    "MESSAGE_TOO_LARGE": errors.MessageTooLargeError,
-    "QUOTA_EXCEEDED": errors.QuotaExceededError,
-    "STORAGE_FULL": errors.StorageFullError,
-    "BACKEND_UNREACHABLE": errors.BackendUnreachableError,
-    "RULE_NOT_FOUND": errors.RuleNotFoundError,
-    "RULE_EXISTS": errors.RuleExistsError,
-    "CIRCULAR_INHERITANCE": errors.CircularInheritanceError,
-    "UNKNOWN_BASE_RULE": errors.UnknownBaseRuleError,
-    "RULE_IN_USE": errors.RuleInUseError,
-    "DECISION_NOT_FOUND": errors.DecisionNotFoundError,
-    "INDEX_WARMING": errors.IndexWarmingError,
-    "EVENT_NOT_FOUND": errors.EventNotFoundError,
-    "THROTTLED": errors.ThrottledError,
-    "CONFIGURATION": errors.ConfigurationError,
-    "FACT_NOT_FOUND": errors.FactNotFoundError,
-    "EVENT_EXISTS": errors.EventExistsError,
-    "FACT_EXISTS": errors.FactExistsError,
-    "MEMORY_EXISTS": errors.MemoryExistsError,
-    "TOOL_NOT_FOUND": errors.ToolNotFoundError,
-    "TOOL_UNREACHABLE": errors.ToolUnreachableError,
-    "TOOL_FAILED": errors.ToolFailedError,
-    "RECORD_DAMAGED": errors.RecordDamagedError,
-}
-
 _BY_CODE: dict[grpc.StatusCode, type[errors.MnemonError]] = {
-    grpc.StatusCode.CANCELLED: errors.CallCancelledError,
+    # Of two with the same code, the first one is what a server says.
+    **{grpc.StatusCode[each.code]: each for each in reversed(errors.MnemonError.__subclasses__())},
     grpc.StatusCode.UNKNOWN: errors.InternalError,
-    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgumentError,
-    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceededError,
-    grpc.StatusCode.NOT_FOUND: errors.NotFoundError,
-    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExistsError,
-    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDeniedError,
-    grpc.StatusCode.UNAUTHENTICATED: errors.UnauthenticatedError,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhaustedError,
-    grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPreconditionError,
-    grpc.StatusCode.ABORTED: errors.AbortedError,
-    grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRangeError,
-    grpc.StatusCode.UNIMPLEMENTED: errors.UnimplementedError,
-    grpc.StatusCode.INTERNAL: errors.InternalError,
-    grpc.StatusCode.UNAVAILABLE: errors.UnavailableError,
-    grpc.StatusCode.DATA_LOSS: errors.DataLossError,
 }
 
 _TOO_LARGE = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
@@ -149,7 +97,7 @@ def error_from_item(item: common_pb2.ItemError) -> errors.MnemonError:
 
 def error_from_start(message: str, *, reason: str) -> errors.MnemonError:
     """The exception for a server inside this program that cannot start. `reason` is the name of the reason."""
-    return _BY_REASON.get(reason, errors.ConfigurationError)(message, reason=reason)
+    return _named_as(reason, errors.ConfigurationError)(message, reason=reason)
 
 
 def _is_dropped(code: grpc.StatusCode, text: str | None) -> bool:
@@ -159,11 +107,17 @@ def _is_dropped(code: grpc.StatusCode, text: str | None) -> bool:
 
 def _class_of(code: grpc.StatusCode, reason: str) -> type[errors.MnemonError]:
     general = _BY_CODE.get(code, errors.MnemonError)
-    special = _BY_REASON.get(reason, general)
+    special = _named_as(reason, general)
     if code is grpc.StatusCode.UNAVAILABLE and not reason:
         return errors.ServerUnreachableError
     # The code decides what a caller may do, so a reason narrows it and never changes it.
     return special if issubclass(special, general) else general
+
+
+def _named_as(reason: str, general: type[errors.MnemonError]) -> type[errors.MnemonError]:
+    """The class of a reason, which is named as it: REVISION_MISMATCH is a RevisionMismatchError."""
+    found = getattr(errors, f"{reason.title().replace('_', '')}Error", general)
+    return general if found in _BY_CODE.values() else found
 
 
 def _message(code: grpc.StatusCode, text: str, reason: str, address: str, timeout: float | None) -> str:
