@@ -460,3 +460,19 @@ async def test_the_command_manages_keys_and_says_who_one_is(tmp_path: Path, monk
         assert not await is_valid(connection, rotated)
         assert key_id(secret) not in await command("keys", "list", "--json")
         assert "ada" in await command("whoami", "--json")
+
+
+async def test_the_last_key_of_an_admin_is_not_revoked_without_being_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = make_key(tmp_path, "admin", tenant="ada")
+    monkeypatch.setenv("MNEMON_API_KEY", secret)
+    async with guarded_server(tmp_path) as connection:
+        revoke = (str(connection.server.address), "keys", "revoke", key_id(secret))
+
+        asked = await asyncio.to_thread(run, *revoke)
+
+        assert (asked.returncode, "No admin's key would be left" in asked.stderr) == (1, True), asked
+        assert await is_valid(connection, secret)
+        assert (await asyncio.to_thread(run, *revoke, "--yes")).returncode == 0
+        assert not await is_valid(connection, secret)

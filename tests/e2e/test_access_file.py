@@ -70,7 +70,7 @@ def test_a_flipped_bit_is_put_back_from_the_second_copy(folder: Path, tmp_path: 
         if command == "repair":
             planned = run("repair", "--data-dir", copy, "--dry-run")
             assert "can be put back from its second copy" in planned.stdout, (number, planned)
-            assert "1 places are damaged; 0 of them" in run("repair", "--data-dir", copy).stdout, number
+            assert "damaged places: 1; beyond repair: 0" in run("repair", "--data-dir", copy).stdout, number
         assert listed(copy) == expected, number
         assert run("verify", copy).returncode == 0, number
 
@@ -113,7 +113,7 @@ def test_a_missing_file_is_put_back_from_its_copy_by_repair_alone(folder: Path, 
     assert (planned.returncode, "can be put back from its second copy" in planned.stdout) == (0, True), planned
     assert (folder / COPY_NAME).read_bytes() == kept
     repaired = run("repair", "--data-dir", folder)
-    assert (repaired.returncode, "1 places are damaged; 0 of them" in repaired.stdout) == (0, True), repaired
+    assert (repaired.returncode, "damaged places: 1; beyond repair: 0" in repaired.stdout) == (0, True), repaired
     assert (listed(folder), run("verify", folder).returncode) == (expected, 0)
 
 
@@ -138,7 +138,7 @@ def test_damage_in_both_copies_is_told_and_not_put_back(folder: Path, places: tu
     for flags in (("--dry-run",), ()):
         repaired = run("repair", "--data-dir", folder, *flags)
         assert (repaired.returncode, told in repaired.stdout) == (1, True), repaired
-        assert "2 places are damaged; 2 of them cannot be repaired" in repaired.stdout
+        assert "damaged places: 2; beyond repair: 2" in repaired.stdout
     for command in (("keys", "list", "--tenant", "acme"), ("serve", "--authentication", "api_key")):
         done = run(*command, "--data-dir", folder)
         assert (done.returncode != 0, told in done.stderr, "Traceback" in done.stderr) == (True, True, False), done

@@ -91,7 +91,7 @@ async def test_a_vault_that_is_gone_is_told_and_does_not_begin_anew(
         1,
         True,
     )
-    assert (repaired.returncode, "1 places are damaged; 1 of them" in repaired.stdout) == (1, True)
+    assert (repaired.returncode, "damaged places: 1; beyond repair: 1" in repaired.stdout) == (1, True)
     async with guarded_server(tmp_path) as server, client_of(server, keys[ACME]) as client:
         for call in (client.documents.get("one"), client.documents.put("two", "Ada likes coffee.")):
             with pytest.raises(mnemon.RecordDamagedError, match="restore BACKUP --tenant acme"):

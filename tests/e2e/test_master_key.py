@@ -91,7 +91,7 @@ async def test_nothing_can_be_read_without_the_master_key_and_everything_with_it
     done = run_command("verify", str(data))
     assert (done.returncode, "no master key is set" in done.stdout) == (1, True)
     done = run_command("verify", str(data), "--master-key-file", str(key))
-    assert (done.returncode, done.stdout) == (0, "1 vaults; 0 places are damaged\n")
+    assert (done.returncode, done.stdout) == (0, "vaults: 1; damaged places: 0\n")
 
 
 async def test_a_backup_can_only_be_restored_with_the_master_key(tmp_path: Path) -> None:

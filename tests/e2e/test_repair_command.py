@@ -123,12 +123,12 @@ async def test_whatever_is_derived_is_made_anew(sound: tuple[Path, dict[str, Any
     assert (code, files(folder)) == (0, before)
     assert all("can be re" in line for line in lines[:-1]), lines
     code, lines = repair(folder)
-    assert (code, lines[-1].endswith("; 0 of them cannot be repaired")) == (0, True), lines
+    assert (code, lines[-1].endswith("; beyond repair: 0")) == (0, True), lines
     for _, name in BESIDE.values():
         assert any(line.startswith(f"tenants/default/{name}: ") for line in lines), (name, lines)
-    assert verified(folder) == "1 vaults; 0 places are damaged"
+    assert verified(folder) == "vaults: 1; damaged places: 0"
     assert [*differences(sound[1], await asked(folder))] == []
-    assert repair(folder) == (0, ["0 places are damaged; 0 of them cannot be repaired"])
+    assert repair(folder) == (0, ["damaged places: 0; beyond repair: 0"])
 
 
 def test_records_that_are_damaged_are_named_and_nothing_of_them_is_changed(folder: Path) -> None:
@@ -149,7 +149,7 @@ async def test_events_of_a_damaged_or_missing_segment_are_counted(folder: Path) 
     content = first.read_bytes()
     flip(first, content.index(b"Ada asked"))
     second.unlink()
-    assert "2 places are damaged" in verified(folder)
+    assert "damaged places: 2" in verified(folder)
     code, lines = repair(folder, "--dry-run")
     assert (code, first.read_bytes() == content) == (1, False), lines
     assert any(line.startswith(f"tenants/default/timeline/{second.name}: the file is missing") for line in lines)
@@ -159,7 +159,7 @@ async def test_events_of_a_damaged_or_missing_segment_are_counted(folder: Path) 
     assert "tenants/default/timeline: 9 events are lost; cannot be repaired: restore a backup of the vault" in lines, (
         lines
     )
-    assert verified(folder) == "1 vaults; 0 places are damaged"
+    assert verified(folder) == "vaults: 1; damaged places: 0"
     async with whole_server(folder, **SETTINGS) as server, AsyncClient(str(server.server.address)) as client:
         assert sum(each.event_count for each in (await client.timeline.status()).lost) == 9
 
@@ -181,7 +181,7 @@ def test_all_tenants_are_repaired_or_one(folder: Path) -> None:
     copytree(vault(folder), folder / "tenants/acme")
     for tenant in ("acme", "default"):
         flip(folder / "tenants" / tenant / "timeline-index/text.db", PAGE + 9)
-    assert repair(folder, "--tenant", "acme")[1][-1].startswith("1 places")
+    assert repair(folder, "--tenant", "acme")[1][-1].startswith("damaged places: 1;")
     _, lines = repair(folder)
     assert [line.partition(":")[0] for line in lines[:-1]] == ["tenants/default/timeline-index/text.db"]
 

@@ -85,7 +85,7 @@ def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
 def test_a_sound_folder_is_read_and_left_as_it_is(sound: Path) -> None:
     before = contents(sound)
     done = run_command("verify", str(sound))
-    assert (done.returncode, done.stdout) == (0, "1 vaults; 0 places are damaged\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "vaults: 1; damaged places: 0\n"), done.stderr
     assert "Next" not in done.stderr
     assert contents(sound) == before
 

@@ -49,7 +49,7 @@ def repair(data_dir: Path | None, master_key_file: Path | None, tenant: str | No
                 echo(f"{vault.relative_to(folder) / found.file}: {found.problem}; {said}")
                 count += 1
                 lost += not found.remedy
-    echo(f"{count:,} places are damaged; {lost:,} of them cannot be repaired")
+    echo(f"damaged places: {count:,}; beyond repair: {lost:,}")
     sys.exit(1 if lost else 0)
 
 

@@ -70,8 +70,8 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
     else:
         for damage in damages:
             echo(f"{damage['file']}: {damage['text']}")
-        kept = f", {len(backups):,} backups" if backups else ""
-        echo(f"{len(files):,} vaults{kept}; {len(damages):,} places are damaged")
+        kept = f"; backups: {len(backups):,}" if backups else ""
+        echo(f"vaults: {len(files):,}{kept}; damaged places: {len(damages):,}")
         for step in steps:
             echo(step, err=True)
     sys.exit(1 if damages else 0)

@@ -171,11 +171,29 @@ def rotate(session: Session, key_id: str, overlap_hours: float | None, tenant: s
 @keys.command()
 @_key_id
 @_of_tenant
+@opt.yes_option
 @click.pass_obj
-def revoke(session: Session, key_id: str, tenant: str) -> None:
-    """End a key for good."""
+def revoke(session: Session, key_id: str, tenant: str, *, yes: bool) -> None:
+    """End a key for good. Asks before it ends the last key of an admin."""
+    if not yes and _is_last_admin(list(session.client.keys.list(tenant=tenant)), key_id):
+        click.confirm(
+            "No admin's key would be left; then only `mnemon-server keys create`, on the server's machine, makes one. "
+            f"Revoke {key_id}?",
+            abort=True,
+            err=True,
+        )
     session.client.keys.revoke(key_id, tenant=tenant)
     echo(f"the key {key_id} is revoked", is_line=True)
+
+
+def _is_last_admin(keys: list[ApiKey], key_id: str) -> bool:
+    """Whether this is the only key of an admin who is bound to nothing and whose key does not end by itself."""
+    lasting = [
+        key.key_id
+        for key in keys
+        if key.role is Role.ADMIN and key.expire_time is None and not (key.users or key.namespaces)
+    ]
+    return lasting == [key_id]
 
 
 def _show_secret(made: KeySecret) -> None:
