@@ -127,18 +127,6 @@ def test_an_event_that_does_not_fit_is_left_out_and_one_of_others_takes_no_room(
     assert asked == ["of ada"]
 
 
-def test_what_is_not_in_memory_is_not_answered_at_once(tmp_path: Path) -> None:
-    for events in ([happening("hers", user="ada")], []):
-        opened = open_sqlite(tmp_path, ManualClock())
-        assert opened.events.wait_until_warm(WAIT_S)
-        append(opened.events, *events)
-        hers = of(opened, "ada")
-        # After a start, frames are only on the disk.
-        found = hers.window_at_once(ALL, limit=3)
-        assert found == (hers.window(ALL, limit=3) if events else None)
-        opened.close()
-
-
 def test_new_events_belong_to_the_user_and_request_ids_of_two_users_do_not_meet(vault: Vault) -> None:
     ada, bob = of(vault, "ada"), of(vault, "bob")
     [hers] = append(ada, happening("first", user=""), request=key("the same"))

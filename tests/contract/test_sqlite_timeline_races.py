@@ -26,9 +26,7 @@ KEPT = {f"e{number}" for number in range(EVENTS) if number % 3}
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Iterator[SQLiteVault]:
-    settings = EventEngineSettings(
-        segment_events_max=40, sync_interval_s=0.001, erase_delay_s=0.001, joined_min=2, compaction_share_max=1.0
-    )
+    settings = EventEngineSettings(segment_events_max=40, erase_delay_s=0.001, joined_min=2, rewriting_share_max=1.0)
     vault = SQLiteVault(
         tmp_path / "vault",
         model_identity="test/1",

@@ -14,9 +14,10 @@ from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
 from mnemon_server.domain.events import EventReceipt, EventsState, PruneReason
 from mnemon_server.domain.records import RequestKey
-from mnemon_server.engines.events.rows import tables as timeline_tables
 from mnemon_server.engines.events.settings import EventEngineSettings
+from mnemon_server.engines.events.tables import delete_sealed_rows
 from mnemon_server.engines.promises.events import EventWrite
+from mnemon_server.engines.sqlite.query import insert_rows
 from mnemon_server.engines.sqlite.tables import TIMELINE_STATEMENTS
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
@@ -262,11 +263,11 @@ def test_rows_are_deleted_in_steps_limited_by_count_and_bytes(tmp_path: Path) ->
     connection.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID")
     for statement in TIMELINE_STATEMENTS:
         connection.execute(statement)
-    small = [(i, 1, 0, 0, 0, "u", "", "", "", "", "t", None, b"x") for i in range(1, 2_501)]
-    large = [(i, 1, 0, 0, 0, "u", "", "", "", "", "t", None, bytes(3 << 20)) for i in range(2_501, 2_506)]
-    timeline_tables.insert_events(connection, [*small, *large])
+    bodies = [*[b"x"] * 2_500, *[bytes(3 << 20)] * 5]
+    rows = [(i, 0, i, i, "u", "", "", "", "", "t", None, body) for i, body in enumerate(bodies, 1)]
+    insert_rows(connection, "INSERT INTO timeline_event VALUES", rows)
     steps = []
-    while removed := timeline_tables.delete_sealed_rows(connection):
+    while removed := delete_sealed_rows(connection):
         steps.append(removed)
     assert steps == [2_000, 502, 2, 1]
 

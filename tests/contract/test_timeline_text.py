@@ -14,10 +14,10 @@ from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.domain.events import EventSelection, PruneReason
 from mnemon_server.domain.records import Scope, SearchMode
 from mnemon_server.embedding.factory import HashingEmbedder
-from mnemon_server.engines.events.rows import text
-from mnemon_server.engines.events.rows.text_thread import TextThread
-from mnemon_server.engines.events.rows.text_words import CURRENT, PART_SEQUENCES
-from mnemon_server.engines.events.rows.text_work import EmbedTexts, TextWork
+from mnemon_server.engines.events import text
+from mnemon_server.engines.events.text_thread import TextThread
+from mnemon_server.engines.events.text_words import PART_SEQUENCES
+from mnemon_server.engines.events.text_work import EmbedTexts, TextWork
 from mnemon_server.engines.promises.events import EventEngine, Sequences, TextScores
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.vault_key import VaultKeyFile
@@ -337,7 +337,7 @@ def test_a_damaged_index_is_rebuilt(open_timeline: OpenTimeline, tmp_path: Path,
         shutil.rmtree(path.parent)
     elif damage == "no table":
         with open_database(path) as connection:
-            connection.execute(CURRENT.drop_statement)
+            connection.execute("DROP TABLE compound")
     else:
         damaged = {"empty": b"", "garbage": random.Random(3).randbytes(9000), "halved": data[: len(data) // 2]}
         path.write_bytes(damaged.get(damage, data[:-4096]))
@@ -437,22 +437,22 @@ class GrowingSource:
     """A source that has another event each time some were read."""
 
     def __init__(self) -> None:
-        self.last_sequence = 1
+        self._last = 1
 
-    def last_given(self) -> int:
-        return self.last_sequence
+    def last_sequence(self) -> int:
+        return self._last
 
     def alive(self, first: int, last: int) -> Sequences:
-        return np.arange(first, min(last, self.last_sequence) + 1)
+        return np.arange(first, min(last, self._last) + 1)
 
     def alive_among(self, sequences: Sequences) -> Sequences:
-        return sequences[sequences <= self.last_sequence]
+        return sequences[sequences <= self._last]
 
     def count_behind(self, sequence: int) -> int:
-        return self.last_sequence - sequence
+        return self._last - sequence
 
     def texts(self, sequences: Sequence[int], length_max: int) -> dict[int, str]:
-        self.last_sequence += 1
+        self._last += 1
         return {sequence: f"door {sequence}" for sequence in sequences}
 
 

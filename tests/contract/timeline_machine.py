@@ -17,7 +17,7 @@ from mnemon_server.domain.errors import EventExistsError
 from mnemon_server.domain.events import Event, EventPosition, EventReceipt, EventSelection, PruneReason
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator, matches
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.events.index.event_fields import field_reader
+from mnemon_server.engines.events.event_fields import field_reader
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.wire.events import decode
 

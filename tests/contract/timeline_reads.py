@@ -15,7 +15,7 @@ from mnemon_server.domain.events import (
 )
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator, matches
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.events.index.event_fields import field_reader
+from mnemon_server.engines.events.event_fields import field_reader
 from mnemon_server.engines.promises.events import (
     SLICE_BYTES_MAX,
     EventEngine,
@@ -166,20 +166,6 @@ class TimelineReadsContract(TimelineSuite):
             add(3)
         assert seen == sorted(set(seen), reverse=True)
         assert there <= set(seen)
-
-    def test_what_is_answered_at_once_is_what_a_window_holds(self, timeline: EventEngine) -> None:
-        rng = random.Random(17)
-        times = [START + timedelta(seconds=rng.randrange(9)) for _ in range(60)]
-        append(timeline, *(happening(f"large {i}", user="w", content=str(i) * (1 << 20)) for i in range(4)))
-        append(timeline, *(happening(f"e{i}", at, user="uv"[i % 2]) for i, at in enumerate(times)))
-        by_id = EventSelection(expression=Condition("event_id", Operator.EQ, ("e1",)))
-        some = (selection(user="u"), selection(user="w"), selection(user="none"), by_id, EventSelection(start=times[0]))
-        ends = (None, EventPosition(to_microseconds(times[0]), "e0"), timeline.window(ALL, limit=1).events[0].position)
-        for where in (ALL, *some):
-            for after in ends:
-                for limit in (1, 7, 64, 1_000):
-                    found = timeline.window_at_once(where, after=after, limit=limit)
-                    assert found in (None, timeline.window(where, after=after, limit=limit))
 
     def test_a_slice_ends_before_the_event_that_would_exceed_its_byte_limit(self, timeline: EventEngine) -> None:
         append(timeline, *(happening(f"e{i}", content=str(i) * (1 << 20)) for i in range(4)))

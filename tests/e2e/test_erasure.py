@@ -47,7 +47,11 @@ from tests.support.server import (
 )
 from tests.support.server_command import run
 
-QUICK: dict[str, Any] = {"erasure_delay_s": 0.05, "timeline_segment_max_events": 4}
+QUICK: dict[str, Any] = {
+    "erasure_delay_s": 0.05,
+    "timeline_segment_max_events": 4,
+    "timeline_segment_max_age_s": 0.2,
+}
 LOCAL = ("--knowledge-store-backend", "local", "--erasure-delay-s", "0.05")
 
 REPLACED = {"text replaced", "text rewritten"}

@@ -116,9 +116,6 @@ async def test_a_folder_gets_a_master_key_and_a_new_one_takes_its_place(
     source, expected = plain
     data = shutil.copytree(source, tmp_path / "data")
     first, second = secrets.token_hex(32), secrets.token_hex(32)
-    (aside := data / "tenants/default/quarantine").mkdir()
-    (aside / "00000000000000000001-0001.segment").write_bytes(TEXTS[0])
-    assert readable(data)
     old = key_file(tmp_path / "old", first)
     assert unlike(expected, await encrypted(data, old)) == []
     both = key_file(tmp_path / "both", second, first)
@@ -148,26 +145,6 @@ async def test_a_key_that_was_not_encrypted_in_time_is_encrypted_by_the_next_sta
     assert unlike(expected, await encrypted(data, key)) == []
     with pytest.raises(MasterKeyMissingError):
         await asked(data)
-
-
-@pytest.mark.parametrize(
-    ("event", "number"),
-    [
-        ("os.rename", 1),  # before the first encrypted segment has its name
-        pytest.param("os.rename", 2, marks=pytest.mark.slow),
-        pytest.param("os.remove", 2, marks=pytest.mark.slow),  # before a segment that is not encrypted is removed
-    ],
-)
-async def test_a_timeline_that_was_not_encrypted_in_time_is_encrypted_by_the_next_start(
-    plain: tuple[Path, dict[str, Any]], tmp_path: Path, event: str, number: int
-) -> None:
-    source, expected = plain
-    data, key = shutil.copytree(source, tmp_path / "data"), key_file(tmp_path / "key", secrets.token_hex(32))
-    flags = ("--knowledge-store-backend", "local", "--embedding-model", "hashing", "--listen", "127.0.0.1:0")
-    command = ("serve", "--data-dir", str(data), "--master-key-file", str(key), *flags)
-    run_killed(event, number, data / "tenants/default/timeline", *command)
-    assert any(name.endswith(".segment") for name in readable(data))
-    assert unlike(expected, await encrypted(data, key)) == []
 
 
 @pytest.mark.parametrize(

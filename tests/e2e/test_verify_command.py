@@ -45,7 +45,7 @@ DAMAGES: dict[str, tuple[str, str, str]] = {
     "fact's value": ("UPDATE fact SET fact_value = replace(fact_value, 'Oslo', 'Osln')", "fact", "digest"),
     "lost record": ("DELETE FROM fact WHERE fact_key = 'quiet'", "fact_", "does not exist"),
     "event of the timeline": (
-        "UPDATE timeline_event SET body = CAST(x'0a' || body AS BLOB) WHERE sequence = 5",
+        "UPDATE timeline_event SET body = CAST(x'0a' || body AS BLOB)",
         "timeline_event",
         "",
     ),
@@ -59,7 +59,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sound")
 
     async def filled() -> None:
-        async with whole_server(folder) as server, AsyncClient(str(server.server.address)) as client:
+        async with (
+            whole_server(folder, timeline_segment_max_events=8) as server,
+            AsyncClient(str(server.server.address)) as client,
+        ):
             await fill(client)
 
     asyncio.run(filled())

@@ -9,6 +9,9 @@ from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, KEY_NAME
 from mnemon_server.engines.sqlite.pages.database import MODE_NEW, connect, read_pages
 from mnemon_server.engines.vault_key import VaultKeyFile
 
+_FOLDERS = {"timeline", "timeline-index", "quarantine"}
+"""The folders of databases within that of a vault."""
+
 
 def open_database(path: Path, *, flags: int = MODE_NEW) -> apsw.Connection:
     """A connection to records.db or text.db, encrypted or not."""
@@ -19,7 +22,7 @@ def content_of(path: Path) -> bytes:
     """The bytes of a file; for a database and its write-ahead log, all pages, decrypted."""
     if path.name.endswith(".db-wal"):
         return b""
-    is_database = path.suffix == ".db" or path.name == COPY_NAME
+    is_database = path.suffix in {".db", ".segment"} or path.name == COPY_NAME
     return b"".join(read_pages(path, keys_of(path))) if is_database else path.read_bytes()
 
 
@@ -41,4 +44,4 @@ def keys_of(path: Path) -> VaultKeyFile:
     """The key of the vault that a database belongs to, or that of API keys."""
     if path.name.startswith(FILE_NAME):
         return VaultKeyFile(path.parent, name=KEY_NAME)
-    return VaultKeyFile(path.parent.parent if path.parent.name == "timeline-index" else path.parent)
+    return VaultKeyFile(path.parent.parent if path.parent.name in _FOLDERS else path.parent)

@@ -58,7 +58,6 @@ EQUIVALENT: Mapping[str, str] = {
     "engines/bound/guard.py BoundGuard.refusals: refusal is None and writes[i].document.doc_id"
     " -> refusal is None": "no stored document has the empty id; leaving it out is only quicker",
     "engines/bound/guard.py BoundGuard.refusals: names -> True": _QUICKER,
-    "engines/bound/events.py BoundEvents.window_at_once: found is None -> True": "it is read on a thread instead",
     "engines/bound/vault.py BoundVault.collection: collection not in self._collections -> True": _MADE_ANEW,
     "assembly/vault.py views_of.within: bounds in views -> False": _MADE_ANEW,
     "assembly/vault.py views_of.within: len(views) > VIEWS_MAX -> True": _MADE_ANEW,

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 import click
 from mnemon.shared.terminal import echo
 
+from mnemon_server.commands.master_keys import master_key_option, master_keys
+
 if TYPE_CHECKING:
-    from mnemon_server.engines.events.format.inspection import SegmentReport
+    from mnemon_server.engines.events.inspection import SegmentReport
+    from mnemon_server.engines.master_keys import MasterKeys
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -22,36 +25,39 @@ def timeline() -> None:
 
 @timeline.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@master_key_option
 @_JSON
-def inspect(files: tuple[Path, ...], *, as_json: bool) -> None:
+def inspect(files: tuple[Path, ...], master_key_file: Path | None, *, as_json: bool) -> None:
     """Print the content of segments and any damage; exit code 1 if anything is damaged."""
-    from mnemon_server.engines.events.format.inspection import inspect_segment
+    from mnemon_server.engines.events.inspection import inspect_segment
 
-    _print([inspect_segment(file) for file in files], [], as_json=as_json)
+    master = master_keys(master_key_file)
+    _print([inspect_segment(file, master) for file in files], [], as_json=as_json)
 
 
 @timeline.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False, readable=False))
+@master_key_option
 @_JSON
-def verify(folder: Path, *, as_json: bool) -> None:
+def verify(folder: Path, master_key_file: Path | None, *, as_json: bool) -> None:
     """Read every segment in a folder and its subfolders; exit code 1 if anything is damaged."""
-    from mnemon_server.engines.events.format.inspection import find_contradictions
+    from mnemon_server.engines.events.inspection import find_contradictions
 
-    reports = list(_verified(folder))
+    reports = list(_verified(folder, master_keys(master_key_file)))
     _print(reports, find_contradictions(reports), as_json=as_json, only_unsound=True)
 
 
-def _verified(folder: Path) -> Iterator["SegmentReport"]:
+def _verified(folder: Path, master: "MasterKeys") -> Iterator["SegmentReport"]:
     """A report for each segment, while the terminal shows a progress bar."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from mnemon_server.engines.events.format.inspection import find_segments, inspect_folder
+    from mnemon_server.engines.events.inspection import find_segments, inspect_folder
 
     paths = find_segments(folder)
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("Verifying", total=len(paths))
-        for report in inspect_folder(paths):
+        for report in inspect_folder(paths, master):
             bar.advance(task)
             yield report
 
@@ -59,8 +65,8 @@ def _verified(folder: Path) -> Iterator["SegmentReport"]:
 def _print(
     reports: list["SegmentReport"], contradictions: list[str], *, as_json: bool, only_unsound: bool = False
 ) -> None:
-    from mnemon_server.engines.events.format.inspection import as_json as to_json
-    from mnemon_server.engines.events.format.inspection import render
+    from mnemon_server.engines.events.inspection import as_json as to_json
+    from mnemon_server.engines.events.inspection import render
 
     sound = not contradictions and all(report.is_sound for report in reports)
     if as_json:

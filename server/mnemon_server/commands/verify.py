@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from mnemon_server.engines.backups.chain import StoredBackup
+    from mnemon_server.engines.master_keys import MasterKeys
     from mnemon_server.engines.vault_key import VaultKeyFile
 
 
@@ -59,7 +60,7 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
             damages += [{"file": f"tenants/{gone.name}/{RECORDS}", "text": VAULT_GONE} for gone in sorted(missing)]
             damages += _links(folder)
             damages += _access(VaultKeyFile(folder, master, KEY_NAME))
-            damages += _segments(folder, within, bar)
+            damages += _segments(folder, within, master, bar)
             of_backups = [damage for backup in backups for damage in _backup(backup, folder, bar)]
     steps = [*_next_steps(folder, has_damage=bool(damages), has_bad_backup=bool(of_backups))]
     damages += of_backups
@@ -152,8 +153,10 @@ def _backup(backup: "StoredBackup", folder: Path, bar: "Progress") -> Iterator[d
         yield {"file": str(path.relative_to(folder)), "text": problem}
 
 
-def _segments(folder: Path, backups: Collection[Path], bar: "Progress") -> Iterator[dict[str, Any]]:
-    from mnemon_server.engines.events.format.inspection import (
+def _segments(
+    folder: Path, backups: Collection[Path], master: "MasterKeys", bar: "Progress"
+) -> Iterator[dict[str, Any]]:
+    from mnemon_server.engines.events.inspection import (
         find_contradictions,
         find_segments,
         inspect_folder,
@@ -163,7 +166,7 @@ def _segments(folder: Path, backups: Collection[Path], bar: "Progress") -> Itera
     paths = [path for path in find_segments(folder) if path.parent.parent not in backups]
     task = bar.add_task("timeline", total=len(paths))
     reports = []
-    for report in inspect_folder(paths):
+    for report in inspect_folder(paths, master):
         bar.advance(task)
         reports.append(report)
         if not report.is_sound:

@@ -3,7 +3,6 @@
 The result is a random nonce of 12 bytes, the ciphertext, and a tag of 16 bytes. See NIST SP 800-38D.
 """
 
-import hmac
 import os
 from collections.abc import Iterator
 from functools import cached_property
@@ -28,13 +27,10 @@ class DecryptionError(Exception):
 class Cipher:
     """Encrypts and decrypts with one key of 32 bytes. Any thread may call any method."""
 
-    def __init__(self, key: bytes, *, is_for_new: bool = True, former: "Cipher | None" = None) -> None:
-        """`is_for_new` says whether new files are encrypted. Those that are can be read in any case, also those that
-        the `former` cipher has encrypted.
-        """
+    def __init__(self, key: bytes, *, is_for_new: bool = True) -> None:
+        """`is_for_new` says whether new files are encrypted. Those that are can be read in any case."""
         self._key = key
         self.is_for_new = is_for_new
-        self.former = former
 
     @cached_property
     def _cipher(self) -> "AESGCM":
@@ -42,11 +38,6 @@ class Cipher:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         return AESGCM(self._key)
-
-    def of(self, name: bytes) -> "Cipher":
-        """A cipher with a key of its own, derived for this name."""
-        former = self.former.of(name) if self.former else None
-        return Cipher(hmac.digest(self._key, name, "sha256"), is_for_new=self.is_for_new, former=former)
 
     def encrypt(self, data: bytes, place: bytes) -> bytes:
         """The encrypted data. `place` says what it is; it is authenticated, and not stored."""
@@ -67,8 +58,6 @@ class Cipher:
             # A nonce that is cut off is a ValueError.
             if not isinstance(error, InvalidTag | ValueError):
                 raise
-            if self.former is not None:
-                return self.former.decrypt(data, place)
             raise DecryptionError("it is not what was encrypted with this key") from error
 
     def encrypt_file(self, content: bytes) -> bytes:

@@ -3,24 +3,19 @@
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 
 import apsw
 
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.engines.encryption import DecryptionError, is_encrypted
-from mnemon_server.engines.events.format.files import OsFiles
-from mnemon_server.engines.events.format.layout import SegmentDamagedError
-from mnemon_server.engines.events.format.segment_reader import SegmentReader
 from mnemon_server.engines.promises.marks import RUN_BYTES_MAX, Marks
 from mnemon_server.engines.promises.vault import FileScan
 from mnemon_server.engines.sqlite.pages.database import read_pages
-from mnemon_server.engines.vault_key import SEGMENTS, SNAPSHOTS, VaultKeyFile
+from mnemon_server.engines.vault_key import SNAPSHOTS, VaultKeyFile
 
 _LOG_AHEAD = ".db-wal"
 _BYTES_AT_ONCE = 4 << 20
-_EVENTS_AT_ONCE = 500
 
 log = logging.getLogger(__name__)
 
@@ -69,27 +64,6 @@ def _raw(path: Path, _: VaultKeyFile) -> Iterator[bytes]:
                 yield data
 
 
-def _events(path: Path, keys: VaultKeyFile) -> Iterator[bytes]:
-    """All bytes of a segment, and those of its events if they are encrypted."""
-    yield from _raw(path, keys)
-    key = keys.find()
-    files = OsFiles(path.parent, key.cipher(SEGMENTS) if key else None)
-    with closing(SegmentReader(files, path.name, epoch=None)) as reader:
-        if _is_encrypted(reader):
-            offsets = reader.salvage().offsets
-            for start in range(0, len(offsets), _EVENTS_AT_ONCE):
-                frames = reader.read_many(offsets[start : start + _EVENTS_AT_ONCE])
-                yield b"".join(frame.body for frame in frames)
-
-
-def _is_encrypted(reader: SegmentReader) -> bool:
-    try:
-        return reader.header.is_encrypted
-    except SegmentDamagedError:
-        # Its copy at the end may be intact.
-        return True
-
-
 def _snapshot(path: Path, keys: VaultKeyFile) -> Iterator[bytes]:
     content, key = path.read_bytes(), keys.find()
     yield key.cipher(SNAPSHOTS).decrypt_file(content) if key and is_encrypted(content) else content
@@ -97,6 +71,6 @@ def _snapshot(path: Path, keys: VaultKeyFile) -> Iterator[bytes]:
 
 _DECRYPTED: Mapping[str, Callable[[Path, VaultKeyFile], Iterator[bytes]]] = {
     ".db": read_pages,
-    ".segment": _events,
+    ".segment": read_pages,
     ".graph": _snapshot,
 }

@@ -14,9 +14,9 @@ from mnemon_server.domain.errors import MnemonError, RecordDamagedError, Storage
 from mnemon_server.engines import vault_files
 from mnemon_server.engines.access_copy import AccessCopy
 from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, LOCK_NAME, AccessDamagedError, AccessFile
-from mnemon_server.engines.events.engine import TimelineRecords, make_maintenance
-from mnemon_server.engines.events.format.inspection import SegmentReport, find_segments, inspect_folder
-from mnemon_server.engines.events.rows.text_file import discard
+from mnemon_server.engines.events.engine import EventRecords
+from mnemon_server.engines.events.inspection import SegmentReport, find_segments, inspect_folder
+from mnemon_server.engines.events.text_file import discard
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock, alone
 from mnemon_server.engines.master_keys import VaultKeyError
@@ -198,7 +198,7 @@ class VaultRepair:
         unsound = [each for each in self._inspected() if not each.is_sound]
         left, lost, problem = set[Path](), 0, ""
         if self._dry_run:
-            lost = sum(1 if each.lost_count is None else each.lost_count for each in unsound)
+            lost = len(unsound)
         elif unsound or missing or self._must_open:
             try:
                 lost = self._scrubbed()
@@ -207,7 +207,7 @@ class VaultRepair:
             left = {each.path for each in self._inspected() if not each.is_sound}
         for each in unsound:
             remedy = "" if each.path in left else "rewritten with the events that can be read"
-            yield Finding(self._name(each.path), _problem(each), remedy)
+            yield Finding(self._name(each.path), each.problem, remedy)
         if lost:
             yield Finding(TIMELINE, f"{'at least ' if self._dry_run else ''}{lost:,} events are lost")
         if problem:
@@ -217,7 +217,7 @@ class VaultRepair:
         paths = find_segments(self._keys.folder)
         advance = self._track(f"Reading the timeline of {self._file.parent.name}", len(paths))
         reports = []
-        for report in inspect_folder(paths):
+        for report in inspect_folder(paths, self._keys.master):
             advance(1)
             reports.append(report)
         return reports
@@ -232,18 +232,17 @@ class VaultRepair:
         journal = Journal(system_clock)
         with FolderLock(self._keys.folder):
             connections = Connections(self._file, self._keys)
-            records = TimelineRecords(journal, connections)
-            connections.open([*records.followers, journal])
+            events = EventRecords(self._keys, journal, connections)
+            connections.open([events.follower, journal])
             with closing(connections):
                 before = self._lost(connections)
-                maintenance = make_maintenance(self._keys, records, system_clock)
-                maintenance.start()
-                with closing(maintenance):
-                    while not maintenance.wait_until_warm(_WARM_S):
-                        if problem := maintenance.failure():
+                with closing(events.upkeep(system_clock)) as upkeep:
+                    upkeep.start()
+                    while not upkeep.wait_until_warm(_WARM_S):
+                        if problem := upkeep.failure():
                             raise StorageFailedError(problem)
-                    maintenance.scrub()
-                    if problem := maintenance.failure():
+                    upkeep.scrub()
+                    if problem := upkeep.failure():
                         raise StorageFailedError(problem)
                 return self._lost(connections) - before
 
@@ -251,10 +250,3 @@ class VaultRepair:
     def _lost(connections: Connections) -> int:
         with connections.lend() as connection:
             return int(connection.execute(_LOST_EVENTS).get)
-
-
-def _problem(report: SegmentReport) -> str:
-    if report.problem or not report.damages:
-        return report.problem or "it is damaged"
-    [first, *more] = report.damages
-    return f"byte {first.start:,}: {first.problem}{f', and {len(more):,} other places' if more else ''}"

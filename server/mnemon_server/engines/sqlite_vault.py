@@ -19,9 +19,9 @@ from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidOper
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.backups.copying import discard_copies
 from mnemon_server.engines.backups.parts import back_up
-from mnemon_server.engines.events.engine import SQLiteEvents, TimelineRecords
-from mnemon_server.engines.events.rows.text_work import EmbedTexts as EmbedEvents
+from mnemon_server.engines.events.engine import EventRecords, SQLiteEvents
 from mnemon_server.engines.events.settings import DEFAULT_TIMELINE, EventEngineSettings
+from mnemon_server.engines.events.text_work import EmbedTexts as EmbedEvents
 from mnemon_server.engines.file_scan import scan_files
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
@@ -121,14 +121,13 @@ class SQLiteVault:
         self._collections: dict[Collection, SQLiteCollection] = {}
         mutations = {collection: self._add(collection, journal) for collection in COLLECTIONS}
         self._transactions = Transactions(journal, mutations, self._connections.removals)
-        records = TimelineRecords(journal, self._connections)
+        records = EventRecords(keys, journal, self._connections)
         self._packing = PackingThread(self._connections, _packings(mutations.values(), dimension))
         # Housekeeping comes first: it checks the model before any vectors are loaded.
         housekeeping = _Housekeeping(model_identity, settings, journal)
         self._shadow = ShadowThread(self._connections, settings.models.shadow)
-        self._open([housekeeping, *mutations.values(), *records.followers, self._packing, self._shadow, journal])
+        self._open([housekeeping, *mutations.values(), records.follower, self._packing, self._shadow, journal])
         self._events = SQLiteEvents(
-            keys,
             records,
             clock=clock,
             settings=settings.events,

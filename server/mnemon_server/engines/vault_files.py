@@ -9,8 +9,9 @@ import apsw
 from mnemon_server.domain.backup import RECORDS
 from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.errors import MnemonError, RecordDamagedError
-from mnemon_server.engines.events.rows.segments import sealed_names
-from mnemon_server.engines.events.rows.text_file import FILE_NAME
+from mnemon_server.engines.events.segment_files import FOLDER
+from mnemon_server.engines.events.tables import sealed_names
+from mnemon_server.engines.events.text_file import FILE_NAME
 from mnemon_server.engines.hnsw import snapshots
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.vault_key import SNAPSHOTS, VaultKeyFile
@@ -32,7 +33,7 @@ def missing_segments(keys: VaultKeyFile, connect: Connect) -> list[Path]:
 
     def missing() -> set[Path]:
         with closing(connect(keys.folder / RECORDS, keys)) as connection:
-            paths = [keys.folder / "timeline" / name for name in sealed_names(connection)]
+            paths = [keys.folder / FOLDER / name for name in sealed_names(connection)]
         return {path for path in paths if not path.exists()}
 
     try:

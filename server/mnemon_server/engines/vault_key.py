@@ -21,8 +21,8 @@ _PLAIN, _ENCRYPTED = "mnemon-vault-key/1", "mnemon-vault-key/2"
 _CHECK_CHARACTERS = 16
 _COPIES = 2
 
-SEGMENTS, SNAPSHOTS = "segments", "snapshots"
-"""The purposes of ciphers."""
+SNAPSHOTS = "snapshots"
+"""The purpose of a cipher."""
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +48,11 @@ class VaultKey:
         """16 bytes that identify the key without revealing it. Databases begin with them."""
         return self.derive("fingerprint")[:FINGERPRINT_BYTES]
 
-    def cipher(self, purpose: str, former: Cipher | None = None) -> Cipher:
+    def cipher(self, purpose: str) -> Cipher:
         """What encrypts the files of the vault that are no databases: new ones only with a master key, since without
-        one whoever can read them can read the key as well. Files of the `former` cipher can be read, too.
+        one whoever can read them can read the key as well.
         """
-        return Cipher(self.derive(purpose), is_for_new=self.master is not None, former=former)
+        return Cipher(self.derive(purpose), is_for_new=self.master is not None)
 
     def derive(self, purpose: str) -> bytes:
         """A key of 32 bytes for another purpose."""

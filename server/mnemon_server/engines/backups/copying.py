@@ -17,8 +17,7 @@ import apsw
 from mnemon_server.domain.backup import RECORDS, BackupProgress, Manifest
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.engines.events.rows.segments import segments
-from mnemon_server.engines.events.upkeep.store import file_name
+from mnemon_server.engines.events.tables import segments
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.private import create_folder
 from mnemon_server.engines.sqlite.connections import Connections
@@ -53,8 +52,7 @@ class VaultState:
 class VaultCopy:
     """A copy of a vault's files in a folder beside them. `close` removes it.
 
-    The timeline's sealed files are links: whoever changes such a file must replace it. Unsealed ones are left out,
-    since records.db has their events, and so is everything that is derived.
+    The files of sealed segments are links, because they never change. Everything that is derived is left out.
     """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
@@ -92,7 +90,7 @@ class VaultCopy:
         missing: list[str] = []
         for row in segments(connection):
             if row.is_sealed:
-                path = f"{TIMELINE}/{file_name(row)}"
+                path = f"{TIMELINE}/{row.file_name}"
                 (linked if self._link(path) else missing).append(path)
         return VaultState(
             vault_id=_public(meta["epoch"]),

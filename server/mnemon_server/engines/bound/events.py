@@ -65,14 +65,6 @@ class BoundEvents:
         own = self._restricted(where)
         return self._counted(own, self._events.window(own, after=after, limit=limit))
 
-    def window_at_once(
-        self, where: EventSelection, *, after: EventPosition | None = None, limit: int
-    ) -> WindowSlice | None:
-        """See Timeline."""
-        own = self._restricted(where)
-        found = self._events.window_at_once(own, after=after, limit=limit)
-        return None if found is None else self._counted(own, found)
-
     def count(self, where: EventSelection) -> int:
         """See Timeline."""
         return self._events.count(self._restricted(where))

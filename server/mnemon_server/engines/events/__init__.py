@@ -1,1 +1,1 @@
-"""The timeline's storage: segment files that hold events as checksummed frames, so that damage is detected."""
+"""The events of a vault: the newest in records.db, and the others in sealed segments, which are SQLite files."""

@@ -1,37 +1,39 @@
-"""The timeline on SQLite and segments: events are committed to records.db and moved to segment files."""
+"""The timeline on SQLite: events are committed to records.db, and moved to the files of sealed segments."""
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import datetime
 
-from mnemon_server.domain.clock import Clock
+import apsw
+
+from mnemon_server.domain.clock import Clock, from_microseconds
 from mnemon_server.domain.errors import IndexWarmingError, MnemonError
 from mnemon_server.domain.events import (
     CompactionProgress,
     EventPosition,
     EventReceipt,
     EventSelection,
+    EventsState,
     EventsStatus,
     PruneReason,
     RangeSummary,
     StoredEvent,
 )
 from mnemon_server.domain.records import RequestKey, SearchMode
-from mnemon_server.engines.events.format.files import OsFiles
-from mnemon_server.engines.events.index.index import TimelineIndex
-from mnemon_server.engines.events.rows import status as timeline_status
-from mnemon_server.engines.events.rows.appends import Appends
-from mnemon_server.engines.events.rows.bodies import BodyReader
-from mnemon_server.engines.events.rows.duplicates import Duplicates
-from mnemon_server.engines.events.rows.incoming import prepare
-from mnemon_server.engines.events.rows.ledger import Ledger
-from mnemon_server.engines.events.rows.manifest import SQLiteManifest
-from mnemon_server.engines.events.rows.prunes import Prunes, note_health, removal
-from mnemon_server.engines.events.rows.reads import Reads
-from mnemon_server.engines.events.rows.text import StoredTexts, TextIndex
-from mnemon_server.engines.events.rows.text_work import EmbedTexts
+from mnemon_server.engines.events import tables
+from mnemon_server.engines.events.catalogue import Catalogue
+from mnemon_server.engines.events.follower import EventFollower
+from mnemon_server.engines.events.incoming import prepare
+from mnemon_server.engines.events.reads import Reads
+from mnemon_server.engines.events.segment_files import SegmentFiles
+from mnemon_server.engines.events.segments import SegmentStore
 from mnemon_server.engines.events.settings import DEFAULT_TIMELINE, EventEngineSettings
-from mnemon_server.engines.events.upkeep.maintenance_thread import MaintenanceThread
+from mnemon_server.engines.events.tables import SegmentState
+from mnemon_server.engines.events.text import StoredTexts, TextIndex
+from mnemon_server.engines.events.text_work import EmbedTexts
+from mnemon_server.engines.events.upkeep import Upkeep
+from mnemon_server.engines.events.writes import Appends, Prunes, removal
 from mnemon_server.engines.promises.events import (
     EventsWarning,
     EventWrite,
@@ -42,41 +44,33 @@ from mnemon_server.engines.promises.events import (
 )
 from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.engines.sqlite import requests
-from mnemon_server.engines.sqlite.connections import Connections, Follower
+from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
-from mnemon_server.engines.vault_key import SEGMENTS, VaultKeyFile
+from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.settings import DEFAULT_RANKING, RankingSettings
 
 
-class TimelineRecords:
-    """The timeline's followers of transactions in records.db. They are created before the file is opened."""
+class EventRecords:
+    """The events of a vault whose records.db is about to be opened."""
 
-    def __init__(self, journal: Journal, connections: Connections) -> None:
+    def __init__(self, keys: VaultKeyFile, journal: Journal, connections: Connections) -> None:
+        """Opens nothing yet.
+
+        Args:
+            keys: the vault's key, in its folder.
+            journal: gets an entry for each event.
+            connections: those of records.db, to be opened with `follower`.
+        """
+        self.keys = keys
         self.journal = journal
         self.connections = connections
-        self.index = TimelineIndex()
-        self.ledger = Ledger(self.index)
-        self.manifest = SQLiteManifest(journal, self.ledger, connections)
+        self.follower = EventFollower()
+        self.catalogue = Catalogue(SegmentFiles(keys))
+        self.store = SegmentStore(self.catalogue.files, self.catalogue, connections, journal)
 
-    @property
-    def followers(self) -> tuple[Follower, ...]:
-        """The followers, in the order in which they are notified."""
-        return self.ledger, self.manifest
-
-
-def make_maintenance(
-    keys: VaultKeyFile, records: TimelineRecords, clock: Clock, settings: EventEngineSettings = DEFAULT_TIMELINE
-) -> MaintenanceThread:
-    """The thread that maintains the segments of a vault; see SQLiteEvents for the arguments."""
-    key = keys.find()
-    return MaintenanceThread(
-        files=OsFiles(keys.folder / "timeline", key.cipher(SEGMENTS) if key else None),
-        quarantine=OsFiles(keys.folder / "quarantine"),
-        manifest=records.manifest,
-        index=records.index,
-        clock=clock,
-        settings=settings,
-    )
+    def upkeep(self, clock: Clock, settings: EventEngineSettings = DEFAULT_TIMELINE) -> Upkeep:
+        """The maintenance of these events, to be started once the connections are open."""
+        return Upkeep(self.store, self.connections, self.journal, clock=clock, settings=settings)
 
 
 class SQLiteEvents:
@@ -84,8 +78,7 @@ class SQLiteEvents:
 
     def __init__(
         self,
-        keys: VaultKeyFile,
-        records: TimelineRecords,
+        records: EventRecords,
         *,
         clock: Clock,
         settings: EventEngineSettings,
@@ -93,46 +86,40 @@ class SQLiteEvents:
         model_identity: str = "",
         embed: EmbedTexts | None = None,
     ) -> None:
-        """Starts to load the index in the background.
+        """Starts to read the summaries of the segments in the background.
 
         Args:
-            keys: the vault's key, in its folder; segments are in `timeline`, copies of damaged ones in `quarantine`.
-            records: the timeline's followers; their connections are open.
+            records: the events; their connections are open.
             clock: the current time.
             settings: when segments are sealed, and further settings.
             ranking: how events are ranked by a text.
             model_identity: the model that `embed` runs.
             embed: computes the vectors of events, in the background; None leaves events without vectors.
         """
-        index, ledger = records.index, records.ledger
+        journal, catalogue, follower = records.journal, records.catalogue, records.follower
         self._records = records
-        self._index = index
         self._connections = records.connections
-        self._maintenance = make_maintenance(keys, records, clock, settings)
-        bodies = BodyReader(
-            index, ledger, records.connections, self._maintenance.store.readers, self._maintenance.repair
-        )
-        self._reads = Reads(index, bodies, settings.slice_reads_max)
-        duplicates = Duplicates(index, bodies, self._maintenance.repair_soon)
-        self._appends = Appends(records.journal, ledger, duplicates, settings)
-        self._prunes = Prunes(records.journal, ledger, index, records.connections.removals)
+        self._upkeep = records.upkeep(clock, settings)
+        self._reads = Reads(catalogue, records.connections, self._upkeep.repair, settings.slice_reads_max)
+        self._appends = Appends(journal, catalogue, follower, settings, self._upkeep.repair_soon)
+        self._prunes = Prunes(journal, catalogue, follower, records.connections.removals)
         self._texts = TextIndex(
-            keys,
-            StoredTexts(index, bodies, records.connections, ranking.heads),
-            epoch=records.manifest.epoch,
+            records.keys,
+            StoredTexts(self._reads, records.connections, ranking.heads),
+            origin=journal.origin,
             model_identity=" ".join((model_identity, *ranking.heads.keys)),
             embed=embed,
-            wait_until_warm=self._maintenance.wait_until_warm,
+            wait_until_warm=self._upkeep.wait_until_warm,
             ranking=ranking,
         )
-        ledger.listen(self._note_appended, self._note_removed)
-        self._maintenance.start()
+        follower.listen(self._note_appended, self._note_removed)
+        self._upkeep.start()
         self._texts.start()
 
     @property
     def is_warm(self) -> bool:
         """See Timeline."""
-        return self._maintenance.is_warm
+        return self._upkeep.is_warm
 
     @property
     def has_embeddings(self) -> bool:
@@ -141,7 +128,7 @@ class SQLiteEvents:
 
     def wait_until_warm(self, timeout_s: float) -> bool:
         """See Timeline."""
-        return self._maintenance.wait_until_warm(timeout_s)
+        return self._upkeep.wait_until_warm(timeout_s)
 
     # Writes
 
@@ -169,19 +156,15 @@ class SQLiteEvents:
     def warn(self, warning: EventsWarning | None) -> Future[None]:
         """See Timeline."""
         self._check_warm()
-        return self._connections.submit(lambda connection: note_health(connection, self._records.journal, warning))
+        return self._connections.submit(
+            lambda connection: tables.note_health(connection, self._records.journal, warning)
+        )
 
     # Reads
 
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
         """See Timeline."""
         return self._warm_reads().window(where, after, limit)
-
-    def window_at_once(
-        self, where: EventSelection, *, after: EventPosition | None = None, limit: int
-    ) -> WindowSlice | None:
-        """See Timeline."""
-        return self._warm_reads().window_at_once(where, after, limit)
 
     def count(self, where: EventSelection) -> int:
         """See Timeline."""
@@ -224,32 +207,67 @@ class SQLiteEvents:
     def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
         """See Timeline."""
         self._check_warm()
-        return self._maintenance.compact(report)
+        return self._upkeep.compact(report)
 
     def scrub(self) -> None:
         """See Timeline."""
         self._check_warm()
-        self._maintenance.scrub()
+        self._upkeep.scrub()
 
     def status(self) -> EventsStatus:
         """See Timeline."""
-        return timeline_status.status(self._index, self._reads, self._connections, self._maintenance, self._texts)
+        upkeep, is_warm = self._upkeep, self._upkeep.is_warm
+        problem = self._connections.failure() or ""
+        stored = EventsStatus(state=EventsState.STARTING, loaded_segment_count=upkeep.loaded_count)
+        try:
+            stored = self._stored(stored)
+            if is_warm:
+                earliest, latest = self._reads.ends()
+                pending = self._texts.pending_count
+                stored = replace(stored, earliest=earliest, latest=latest, text_pending_count=pending)
+        except (MnemonError, apsw.Error):
+            problem = problem or "the records cannot be read; the log says why"
+        message = problem or upkeep.failure() or ""
+        state = EventsState.DEGRADED if message else EventsState.READY
+        return replace(stored, message=message, state=state if is_warm else EventsState.STARTING)
+
+    def _stored(self, status: EventsStatus) -> EventsStatus:
+        """The status with what records.db says."""
+        # Each of them may still contain the same removed events, so the largest count applies. What is read first can
+        # only make it larger.
+        removed = max(self._records.store.erasing_count, self._texts.removed_count, self._connections.removals.events)
+        with self._connections.lend() as connection:
+            snapshot = self._records.catalogue.snapshot(connection)
+            sealed, unsealed = snapshot.sealed.segments, snapshot.unsealed
+            scrub_time_us = tables.scrub_time_us(connection)
+            return replace(
+                status,
+                event_count=snapshot.event_count,
+                segment_count=len(sealed) + len(unsealed),
+                active_segment_id=next((row.segment_id for row in unsealed if row.state is SegmentState.OPEN), 0),
+                segment_bytes=sum(row.byte_count for row in (*(each.row for each in sealed), *unsealed)),
+                unsealed_count=sum(row.event_count for row in unsealed),
+                index_bytes=self._records.catalogue.nbytes,
+                removal_pending_count=max(removed, sum(len(each.dead) for each in sealed)),
+                lost=tables.lost_ranges(connection),
+                scrub_time=None if scrub_time_us is None else from_microseconds(scrub_time_us),
+            )
 
     def failure(self) -> str | None:
         """See Timeline."""
-        return self._maintenance.failure()
+        return self._upkeep.failure()
 
     def close(self) -> None:
         """See Timeline."""
         self._texts.close()
-        self._maintenance.close()
+        self._upkeep.close()
 
-    def _note_appended(self, byte_count: int) -> None:
-        self._maintenance.appended(byte_count)
+    def _note_appended(self) -> None:
+        self._upkeep.appended()
         self._texts.appended()
 
     def _note_removed(self, sequences: Collection[int]) -> None:
-        self._maintenance.pruned()
+        self._upkeep.pruned()
         self._texts.removed(sequences)
 
     def _warm_reads(self) -> Reads:
@@ -257,5 +275,5 @@ class SQLiteEvents:
         return self._reads
 
     def _check_warm(self) -> None:
-        if not self._maintenance.is_warm:
+        if not self._upkeep.is_warm:
             raise IndexWarmingError("the timeline is loading; try again in a moment")

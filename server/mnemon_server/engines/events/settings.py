@@ -7,10 +7,10 @@ from mnemon_server.engines.promises.events import SLICE_READS_MAX
 
 @dataclass(frozen=True, slots=True)
 class EventEngineSettings:
-    """When segments are closed, and how often maintenance runs."""
+    """When segments are sealed, and how often maintenance runs."""
 
     segment_bytes_max: int = 64 << 20
-    """Maximum size of a segment, in bytes."""
+    """Maximum size of the events in a segment, in bytes."""
     segment_events_max: int = 100_000
     """Maximum number of events in a segment."""
     segment_age_max_s: float = 3_600.0
@@ -19,12 +19,6 @@ class EventEngineSettings:
     """Maximum number of events read to evaluate an expression for one slice."""
     scrub_interval_s: float = 86_400.0
     """Interval between complete checks of all data."""
-    sync_interval_s: float = 0.2
-    """Approximate time from a commit until the event is in its segment's file and synced."""
-    sync_bytes: int = 1 << 20
-    """Events are also written and synced once this many bytes are waiting."""
-    note_interval_s: float = 1.0
-    """How far a file is synced is recorded with the next transaction, or after this time in a separate one."""
     erase_delay_s: float = 1.0
     """Time from a removal until the affected files are rewritten, so that one rewrite covers several removals."""
     retry_s: float = 1.0
@@ -33,8 +27,8 @@ class EventEngineSettings:
     """Maximum time until a retry."""
     joined_min: int = 8
     """Minimum number of small neighbours for an automatic merge. On request, two are enough."""
-    compaction_share_max: float = 0.5
-    """Maximum share of time that automatic compaction may take."""
+    rewriting_share_max: float = 0.5
+    """Maximum share of time that automatic rewriting may take."""
     scrub_share_max: float = 0.2
     """Maximum share of time that the check of all data may take."""
 

@@ -25,7 +25,7 @@ from mnemon_server.domain.events import (
 )
 from mnemon_server.domain.filters import matches
 from mnemon_server.domain.records import RelevanceFloors, RequestKey, SearchMode
-from mnemon_server.engines.events.index.event_fields import field_reader
+from mnemon_server.engines.events.event_fields import field_reader
 from mnemon_server.engines.in_memory import keywords
 from mnemon_server.engines.in_memory.change_log import InMemoryChangeLog
 from mnemon_server.engines.in_memory.commit_lock import CommitLock
@@ -123,12 +123,6 @@ class InMemoryEvents:
                 rejected=read - len(found),
                 truncated=truncated,
             )
-
-    def window_at_once(
-        self, where: EventSelection, *, after: EventPosition | None = None, limit: int
-    ) -> WindowSlice | None:
-        """See Timeline. None, since every read waits for the commit in progress."""
-        return None
 
     def count(self, where: EventSelection) -> int:
         """See Timeline."""

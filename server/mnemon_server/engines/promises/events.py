@@ -136,14 +136,6 @@ class EventEngine(Protocol):
         independent of `after`.
         """
 
-    def window_at_once(
-        self, where: EventSelection, *, after: EventPosition | None = None, limit: int
-    ) -> WindowSlice | None:
-        """The same, if all its events are in memory; None otherwise.
-
-        For an event loop: it reads no file, and waits for no other thread.
-        """
-
     def count(self, where: EventSelection) -> int:
         """The number of events that match."""
 

@@ -258,13 +258,26 @@ CREATE TABLE {tables.related} (
     ]
 
 
-TIMELINE_STATEMENTS = (
-    # Events in segments that are not sealed, and events not yet removed from here after sealing. Hashes are signed
-    # numbers, see engines/events/index/hashes.py. time: microseconds. body: the content of the frame in the file.
+EVENT_COLUMNS = (
+    "sequence",
+    "time",
+    "id_hash",
+    "key_hash",
+    "user",
+    "household",
+    "persona",
+    "agent",
+    "project",
+    "type",
+    "importance",
+    "body",
+)
+EVENT_STATEMENTS = (
+    # Events: in records.db those whose segment is not sealed, in the file of a sealed segment its own. Hashes: see
+    # engines/events/incoming.py. time: microseconds. body: see wire/events.py.
     """
 CREATE TABLE timeline_event (
   sequence INTEGER PRIMARY KEY,
-  segment_id INTEGER NOT NULL,
   time INTEGER NOT NULL,
   id_hash INTEGER NOT NULL,
   key_hash INTEGER NOT NULL,
@@ -277,31 +290,33 @@ CREATE TABLE timeline_event (
   importance REAL,
   body BLOB NOT NULL
 ) STRICT""",
+    "CREATE INDEX timeline_event_id ON timeline_event (id_hash)",
+    "CREATE INDEX timeline_event_key ON timeline_event (key_hash)",
+    "CREATE INDEX timeline_event_time ON timeline_event (time)",
+    # With all that a selection compares, so that the events of a user are counted without reading any of them.
+    """
+CREATE INDEX timeline_event_user ON timeline_event (
+  user, time, type, importance, household, persona, agent, project
+)""",
+)
+TIMELINE_STATEMENTS = (
+    *EVENT_STATEMENTS,
     # See SegmentRow.
     """
 CREATE TABLE timeline_segment (
   segment_id INTEGER PRIMARY KEY,
   generation INTEGER NOT NULL,
   state TEXT NOT NULL,
-  first_sequence INTEGER NOT NULL,
   last_sequence INTEGER NOT NULL,
   event_count INTEGER NOT NULL,
   byte_count INTEGER NOT NULL,
   create_time INTEGER NOT NULL,
-  seed INTEGER NOT NULL,
-  synced_offset INTEGER NOT NULL,
-  synced_sequence INTEGER NOT NULL,
   min_time INTEGER,
   max_time INTEGER,
-  sha256 BLOB
+  runs BLOB NOT NULL
 ) STRICT""",
-    # Removed events whose bytes may still be in a file.
-    """
-CREATE TABLE timeline_dead (
-  segment_id INTEGER NOT NULL,
-  sequence INTEGER NOT NULL,
-  PRIMARY KEY (segment_id, sequence)
-) STRICT, WITHOUT ROWID""",
+    # Removed events that are still in the file of a sealed segment.
+    "CREATE TABLE timeline_dead (sequence INTEGER PRIMARY KEY) STRICT",
     # Events that were lost to damage.
     """
 CREATE TABLE timeline_lost (

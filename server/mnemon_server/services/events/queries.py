@@ -69,24 +69,12 @@ class EventQueries:
         return _if_fits(self._fitting(where, query.text, query), fits)
 
     @timed_search
-    def window_at_once(self, query: WindowQuery) -> WindowPage | None:
-        """As `window` without a text, if its events are in memory; None otherwise. Does not block."""
-        refuse(window_violations(query))
-        return self._newest_at_once(window_selection(query, self._clock()), query.after, query.limit)
-
-    @timed_search
     def recent(
         self, where: EventSelection, after: EventPosition | None, limit: int, *, fits: Fits | None = None
     ) -> WindowPage:
         """A page of the newest events; empty if `fits` refuses it. Blocks."""
         refuse([*limit_violations(limit, "page_size"), *selection_violations(where)])
         return _if_fits(self._newest(selection(where), after, limit), fits)
-
-    @timed_search
-    def recent_at_once(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowPage | None:
-        """As `recent`, if the events are in memory; None otherwise. Does not block."""
-        refuse([*limit_violations(limit, "page_size"), *selection_violations(where)])
-        return self._newest_at_once(selection(where), after, limit)
 
     def summarize(self, where: EventSelection) -> RangeSummary:
         """Counts of the events that match. Blocks."""
@@ -95,10 +83,6 @@ class EventQueries:
 
     def _newest(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowPage:
         return _page_of(self._events.window(where, after=after, limit=limit))
-
-    def _newest_at_once(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowPage | None:
-        found = self._events.window_at_once(where, after=after, limit=limit)
-        return None if found is None else _page_of(found)
 
     # By a text
 

@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import (
@@ -47,7 +46,6 @@ from mnemon_server.services.events.retention import RETENTION
 from mnemon_server.services.events.selections import EVERYTHING, has_metadata_key
 from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.shared.answers import Room, read_within
-from mnemon_server.services.shared.at_once import AtOnce
 from mnemon_server.services.shared.filter_expressions import unmet_conditions
 from mnemon_server.services.shared.offload import Offload, OneByOne
 from mnemon_server.services.shared.read_batcher import ReadBatcher
@@ -106,7 +104,6 @@ class EventStore:
         self._clock = clock
         self._offload = Offload(READER_THREADS, "timeline-reader")
         self._pages = OneByOne(READER_THREADS, "timeline-pages")
-        self._at_once = AtOnce()
         self.bulk_slots = asyncio.Semaphore(BULK_PARTS)
         """To be held by each part of a bulk stream while it is stored."""
         self._embedder = embedder
@@ -200,7 +197,7 @@ class EventStore:
             await fetch_vector(self._embedder, query.text, mode=query.mode)
         queries = self._queries
         if query.text is None and query.where.expression is None:
-            return await self._page(room, queries.window_at_once, queries.window, query)
+            return await read_within(room, self._pages, queries.window, query)
         return await read_within(room, self._offload, queries.window, query)
 
     async def recent(
@@ -215,17 +212,8 @@ class EventStore:
         self._check_warm()
         queries = self._queries
         if where.expression is None:
-            return await self._page(room, queries.recent_at_once, queries.recent, where, after, limit)
+            return await read_within(room, self._pages, queries.recent, where, after, limit)
         return await read_within(room, self._offload, queries.recent, where, after, limit)
-
-    async def _page(
-        self, room: Room | None, at_once: Callable[..., WindowPage | None], read: Callable[..., WindowPage], *args: Any
-    ) -> WindowPage:
-        """A page of events without a text or an expression: at once if they are in memory, otherwise from a thread."""
-        page = self._at_once(at_once, *args)
-        if page is not None and (room is None or await room.take(sum(len(event.body) for event in page.events))):
-            return page
-        return await read_within(room, self._pages, read, *args)
 
     async def summarize(self, where: EventSelection = EVERYTHING) -> RangeSummary:
         """Counts of the events that match."""

@@ -1,1 +1,0 @@
-"""The file format of a segment, which the README in this folder describes."""

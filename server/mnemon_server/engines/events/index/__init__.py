@@ -1,1 +1,0 @@
-"""The in-memory index of a timeline: which events exist, and where they are stored."""

@@ -1,0 +1,368 @@
+"""Selections of events as SQL, over the table in records.db and those in the files of sealed segments."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import apsw
+import numpy as np
+
+from mnemon_server.domain.clock import to_microseconds
+from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
+from mnemon_server.domain.events import EventPosition, EventSelection, StoredEvent
+from mnemon_server.domain.records import INT64_MAX, INT64_MIN, Scope
+from mnemon_server.engines.events.catalogue import SealedSegment, Snapshot
+from mnemon_server.engines.events.tables import existing_events
+from mnemon_server.engines.promises.events import Sequences
+from mnemon_server.engines.sqlite.query import fetch, id_array, ids_from_text
+from mnemon_server.wire.events import event_id_of
+
+# ruff: noqa: S608 - the conditions are made here; all input is bound
+
+DAY_US = 86_400_000_000
+_DAY = f"(time - ((time % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
+
+_EVENTS = (
+    "SELECT wanted.rowid, e.sequence, e.time, e.body FROM carray(?) AS wanted"
+    " CROSS JOIN timeline_event AS e ON e.sequence = wanted.value"
+)
+
+
+class Ref(NamedTuple):
+    """An event without its content. References sort by time, then by sequence."""
+
+    time_us: int
+    sequence: int
+
+
+class Counts(NamedTuple):
+    """How many events there are: all, those that match all but the window, and those that match."""
+
+    total: int
+    in_context: int
+    in_window: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Counts of the matching events. Times are in microseconds."""
+
+    earliest_us: int | None
+    latest_us: int | None
+    per_type: Counter[str]
+    per_day: Counter[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """An EventSelection without its expression."""
+
+    scope: Scope
+    event_types: frozenset[str] = frozenset()
+    min_importance: float | None = None
+    start_us: int = INT64_MIN
+    end_us: int = INT64_MAX
+
+    @classmethod
+    def of(cls, where: EventSelection) -> "Selection":
+        """The selection, whose window includes both ends."""
+        return cls(
+            where.scope,
+            where.event_types,
+            where.min_importance,
+            INT64_MIN if where.start is None else to_microseconds(where.start),
+            INT64_MAX if where.end is None else to_microseconds(where.end),
+        )
+
+    @property
+    def is_of_user_alone(self) -> bool:
+        """Whether it selects all events of a user within the window."""
+        plain = not self.event_types and self.min_importance is None
+        return plain and bool(self.scope.user) and self.scope == Scope(user=self.scope.user)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it selects all events within the window."""
+        return not self.event_types and self.min_importance is None and self.scope == Scope()
+
+    def context(self) -> tuple[list[str], list[Any]]:
+        """The conditions apart from the window, with their parameters."""
+        conditions, parameters = [], list[Any]()
+        for name, value in zip(SCOPE_FIELDS, scope_values(self.scope), strict=True):
+            if value:
+                conditions.append(f"{name} = ?")
+                parameters.append(value)
+        if self.event_types:
+            conditions.append(f"type IN ({', '.join('?' * len(self.event_types))})")
+            parameters += sorted(self.event_types)
+        if self.min_importance is not None:
+            conditions.append("importance >= ?")
+            parameters.append(self.min_importance)
+        return conditions, parameters
+
+    def window(self) -> tuple[list[str], list[Any]]:
+        """The conditions of the window, with their parameters."""
+        conditions, parameters = [], list[Any]()
+        if self.start_us > INT64_MIN:
+            conditions.append("time >= ?")
+            parameters.append(self.start_us)
+        if self.end_us < INT64_MAX:
+            conditions.append("time <= ?")
+            parameters.append(self.end_us)
+        return conditions, parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table of events of a snapshot: that of a sealed segment, or without one, that in records.db."""
+
+    snapshot: Snapshot
+    segment: SealedSegment | None
+
+    @contextmanager
+    def lend(self) -> Iterator[apsw.Connection]:
+        """A connection to it. Raises the same as `SegmentFiles.lend`."""
+        if self.segment is None:
+            yield self.snapshot.records
+        else:
+            with self.snapshot.files.lend(self.segment.row.file_name) as connection:
+                yield connection
+
+    @property
+    def event_count(self) -> int:
+        """The number of its events."""
+        return (
+            sum(row.event_count for row in self.snapshot.unsealed) if self.segment is None else self.segment.event_count
+        )
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Times between which all its events are."""
+        if self.segment is None:
+            return INT64_MIN, INT64_MAX
+        earliest, latest = self.segment.row.min_time_us, self.segment.row.max_time_us
+        return INT64_MIN if earliest is None else earliest, INT64_MAX if latest is None else latest
+
+    def may_match(self, selection: Selection) -> bool:
+        """Whether the catalogue does not exclude that an event matches."""
+        earliest, latest = self.span
+        if earliest > selection.end_us or latest < selection.start_us:
+            return False
+        return self.segment is None or not selection.scope.user or self.segment.count_of(selection.scope.user) != 0
+
+    def filtered(self, *parts: tuple[list[str], list[Any]]) -> tuple[str, list[Any]]:
+        """FROM and WHERE of a statement over its events that meet all these conditions, with the parameters."""
+        conditions = [condition for some, _ in parts for condition in some]
+        parameters = [parameter for _, some in parts for parameter in some]
+        # A plus keeps a condition from choosing the index.
+        if self.segment is None:
+            conditions.append("+sequence >= ?")
+            parameters.append(self.snapshot.first_unsealed)
+        elif len(self.segment.dead):
+            conditions.append("+sequence NOT IN (SELECT value FROM carray(?))")
+            parameters.append(id_array(self.segment.dead))
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return f"FROM timeline_event{where}", parameters
+
+    def count(self, *parts: tuple[list[str], list[Any]]) -> int:
+        """How many of its events meet these conditions."""
+        source, parameters = self.filtered(*parts)
+        with self.lend() as connection:
+            return int(connection.execute(f"SELECT count(*) {source}", parameters).get)
+
+
+def sources(snapshot: Snapshot) -> list[Source]:
+    """The tables of a snapshot that have events, in storage order."""
+    found = [Source(snapshot, segment) for segment in snapshot.sealed.segments if segment.event_count]
+    return [*found, *([Source(snapshot, None)] if any(row.event_count for row in snapshot.unsealed) else [])]
+
+
+def counts(snapshot: Snapshot, selection: Selection) -> Counts:
+    """How many events match."""
+    in_context = in_window = 0
+    for source in sources(snapshot):
+        whole, part = _counts_in(source, selection)
+        in_context += whole
+        in_window += part
+    return Counts(snapshot.event_count, in_context, in_window)
+
+
+def _counts_in(source: Source, selection: Selection) -> tuple[int, int]:
+    """How many events of a source match without the window, and with it."""
+    user = selection.scope.user
+    of_user = source.segment.count_of(user) if source.segment and user else None
+    if of_user == 0:
+        return 0, 0
+    if selection.takes_all:
+        in_context = source.event_count
+    elif of_user is not None and selection.is_of_user_alone:
+        in_context = of_user
+    else:
+        in_context = source.count(selection.context())
+    earliest, latest = source.span
+    if not in_context or (selection.start_us <= earliest and latest <= selection.end_us):
+        return in_context, in_context
+    if earliest > selection.end_us or latest < selection.start_us:
+        return in_context, 0
+    return in_context, source.count(selection.context(), selection.window())
+
+
+def count(snapshot: Snapshot, selection: Selection) -> int:
+    """How many events match."""
+    return counts(snapshot, selection).in_window
+
+
+def newest(snapshot: Snapshot, selection: Selection, limit: int, *, oldest: bool = False) -> list[Ref]:
+    """The newest `limit` matches, and all of the same time as the last of these, newest first; or the oldest."""
+    found: list[Ref] = []
+    order = "ASC" if oldest else "DESC"
+    ordered = sorted(
+        (source for source in sources(snapshot) if source.may_match(selection)),
+        key=lambda source: source.span[0] if oldest else -source.span[1],
+    )
+    for source in ordered:
+        if len(found) >= limit:
+            reach = found[limit - 1].time_us
+            selection = replace(selection, end_us=reach) if oldest else replace(selection, start_us=reach)
+            if not source.may_match(selection):
+                continue
+        where, parameters = source.filtered(selection.context(), selection.window())
+        statement = f"SELECT time, sequence {where} ORDER BY time {order} LIMIT ?"
+        with source.lend() as connection:
+            rows = fetch(connection, statement, (*parameters, limit))
+            if len(rows) == limit:
+                tied, more = source.filtered(selection.context(), (["time = ?"], [rows[-1][0]]))
+                rows = [row for row in rows if row[0] != rows[-1][0]] + fetch(
+                    connection, f"SELECT time, sequence {tied}", more
+                )
+        found = list(heapq.merge(found, sorted(Ref(*row) for row in rows)[:: 1 if oldest else -1], reverse=not oldest))
+        found = _with_ties(found, limit)
+    return found
+
+
+def _with_ties(refs: list[Ref], limit: int) -> list[Ref]:
+    """The first references, and all of the same time as the last of these."""
+    end = min(limit, len(refs))
+    while 0 < end < len(refs) and refs[end].time_us == refs[end - 1].time_us:
+        end += 1
+    return refs[:end]
+
+
+def sequences(snapshot: Snapshot, selection: Selection, limit: int | None = None) -> Sequences:
+    """The sequences of the matches, ascending; with `limit`, the first ones."""
+    found: list[Sequences] = []
+    missing = INT64_MAX if limit is None else limit
+    for source in sources(snapshot):
+        if missing > 0 and source.may_match(selection):
+            some = _sequences_in(source, selection)[:missing]
+            missing -= len(some)
+            found.append(some)
+    return np.concatenate([*found, np.empty(0, np.int64)])
+
+
+def _sequences_in(source: Source, selection: Selection) -> Sequences:
+    earliest, latest = source.span
+    if source.segment and selection.takes_all and selection.start_us <= earliest and latest <= selection.end_us:
+        return source.segment.sequences()
+    where, parameters = source.filtered(selection.context(), selection.window())
+    with source.lend() as connection:
+        return np.sort(ids_from_text(connection.execute(f"SELECT group_concat(sequence) {where}", parameters).get))
+
+
+def summarize(snapshot: Snapshot, selection: Selection) -> Summary:
+    """Counts of the matches, by type and by day."""
+    earliest: list[int] = []
+    latest: list[int] = []
+    types, days = Counter[str](), Counter[int]()
+    for source in sources(snapshot):
+        if not source.may_match(selection):
+            continue
+        where, parameters = source.filtered(selection.context(), selection.window())
+        statement = f"SELECT type, {_DAY} AS day, count(*), min(time), max(time) {where} GROUP BY type, day"
+        with source.lend() as connection:
+            for event_type, day, number, first, last in fetch(connection, statement, parameters):
+                types[event_type] += number
+                days[day] += number
+                earliest.append(first)
+                latest.append(last)
+    return Summary(min(earliest, default=None), max(latest, default=None), types, days)
+
+
+def alive(snapshot: Snapshot, first: int, last: int) -> Sequences:
+    """The events between two sequences, ascending."""
+    found = [
+        segment.sequences(first, last) for segment in snapshot.sealed.segments if segment.row.last_sequence >= first
+    ]
+    statement = "SELECT group_concat(sequence) FROM timeline_event WHERE sequence BETWEEN ? AND ?"
+    bounds = max(first, snapshot.first_unsealed), last
+    found.append(np.sort(ids_from_text(snapshot.records.execute(statement, bounds).get)))
+    return np.concatenate(found)
+
+
+def alive_among(snapshot: Snapshot, sequences: Sequences) -> Sequences:
+    """Those of these events that exist. The given sequences must ascend."""
+    found: list[Sequences] = []
+    for segment in snapshot.sealed.segments:
+        low, high = sequences.searchsorted((segment.row.segment_id, segment.row.last_sequence + 1)).tolist()
+        if low < high:
+            some = sequences[low:high]
+            found.append(some[np.isin(some, segment.sequences(int(some[0]), int(some[-1])), assume_unique=True)])
+    rest = sequences[sequences.searchsorted(snapshot.first_unsealed) :]
+    if len(rest):
+        found.append(np.array(sorted(existing_events(snapshot.records, rest)), np.int64))
+    return np.concatenate([*found, np.empty(0, np.int64)])
+
+
+def count_behind(snapshot: Snapshot, sequence: int) -> int:
+    """The number of events after a sequence."""
+    count = 0
+    for segment in snapshot.sealed.segments:
+        if segment.row.segment_id > sequence:
+            count += segment.event_count
+        elif segment.row.last_sequence > sequence:
+            count += len(segment.sequences(sequence + 1))
+    statement = "SELECT count(*) FROM timeline_event WHERE sequence > ?"
+    bound = max(sequence, snapshot.first_unsealed - 1)
+    return count + int(snapshot.records.execute(statement, (bound,)).get)
+
+
+def events(snapshot: Snapshot, wanted: Sequence[int], bytes_max: int) -> tuple[list[StoredEvent], int]:
+    """Those of these events that exist, in the given order, up to the one that brings their bodies to a size; and how
+    many of the wanted ones that includes.
+    """
+    found: list[StoredEvent] = []
+    size = done = 0
+    for segment, some in groupby(wanted, snapshot.place):
+        run = [*some]
+        with Source(snapshot, segment).lend() as connection:
+            row: Any
+            # Row by row, so that no more is read than needed.
+            for row in connection.execute(_EVENTS, (id_array(run),)):
+                number, sequence, time_us, body = row
+                if segment is None or sequence not in segment.dead_set:
+                    found.append(_event(snapshot, sequence, time_us, body))
+                    size += len(body)
+                if size >= bytes_max:
+                    return found, done + number
+        done += len(run)
+    return found, done
+
+
+def _event(snapshot: Snapshot, sequence: int, time_us: int, body: bytes) -> StoredEvent:
+    position = EventPosition(time_us, event_id_of(body))
+    return StoredEvent(position, sequence, snapshot.segment_id(sequence), body)
+
+
+def with_hashes(
+    connection: apsw.Connection, column: str, numbers: Sequence[int], *, first: int = 0
+) -> list[tuple[int, bytes]]:
+    """The events in a table with one of these hashes, from a sequence on: (sequence, body), ascending."""
+    statement = (
+        f"SELECT sequence, body FROM timeline_event WHERE {column} IN (SELECT value FROM carray(?))"
+        " AND +sequence >= ? ORDER BY +sequence"
+    )
+    return fetch(connection, statement, (id_array(numbers), first))

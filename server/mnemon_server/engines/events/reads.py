@@ -1,0 +1,300 @@
+"""Reads from the timeline: the events that match are located first, and those that are asked for are then read."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from operator import itemgetter
+from typing import TypeVar
+
+import numpy as np
+
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.domain.events import EventPosition, EventSelection, RangeSummary, StoredEvent
+from mnemon_server.domain.filters import matches
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.events import queries
+from mnemon_server.engines.events.catalogue import Catalogue, Snapshot
+from mnemon_server.engines.events.event_fields import field_reader
+from mnemon_server.engines.events.incoming import id_hash
+from mnemon_server.engines.events.queries import DAY_US, Ref, Selection
+from mnemon_server.engines.events.segment_files import SegmentDamagedError
+from mnemon_server.engines.promises.events import SLICE_BYTES_MAX, Expired, Sequences, WindowSlice
+from mnemon_server.engines.promises.values import Fits
+from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.wire.events import decode
+
+BODIES_AT_ONCE = 64
+BODY_BYTES_AT_ONCE = 1 << 20
+"""Maximum number of bodies, and maximum size apart from one further body, that are in memory besides an answer's."""
+TIED_AT_ONCE = 512
+"""For more events of the same time, or larger ones, the ids are read first, and then the bodies in order."""
+REFS_AT_ONCE = 1_000
+ATTEMPTS_MAX = 8
+"""Number of attempts to read events whose segments are being rewritten or repaired meanwhile."""
+
+T = TypeVar("T")
+
+_position = itemgetter(0)
+"""Of a StoredEvent."""
+
+
+class Reads:
+    """Answers queries. Any thread may call any method; see Timeline."""
+
+    def __init__(
+        self, catalogue: Catalogue, connections: Connections, repair: Callable[[str], None], reads_max: int
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            catalogue: the sealed segments.
+            connections: those of records.db.
+            repair: repairs the segment whose file has this name, unless it has another one by now; returns when that
+                is done.
+            reads_max: a slice ends after so many events were read for its expression.
+        """
+        self._catalogue = catalogue
+        self._connections = connections
+        self._repair = repair
+        self._reads_max = reads_max
+
+    def at_once(self, read: Callable[[Snapshot], T]) -> T:
+        """The result of `read` over all events at one moment. Segments that it finds damaged are repaired first.
+
+        Raises:
+            StorageFailedError: the disk failed.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                with self._connections.lend() as records:
+                    return read(self._catalogue.snapshot(records))
+            except SegmentDamagedError as damage:
+                name = damage.name
+            # Outside of the transaction, because that may take long.
+            self._repair(name)
+        raise StorageFailedError("a segment of the timeline cannot be read; the log says why")
+
+    def window(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowSlice:
+        """See Timeline."""
+        selection = Selection.of(where)
+        rest = selection if after is None else replace(selection, end_us=min(selection.end_us, after.time_us))
+        # One more, to find out whether there are further events.
+        chunk = min(limit + 1, REFS_AT_ONCE)
+        counts, refs = self.at_once(
+            lambda snapshot: (queries.counts(snapshot, selection), queries.newest(snapshot, rest, chunk))
+        )
+        found = _Slice(where, limit, self._reads_max)
+        for run in self._newest(rest, refs, after, chunk):
+            if not found.take(run):
+                break
+        return WindowSlice(
+            tuple(found.events),
+            found.end,
+            total=counts.total,
+            in_context=counts.in_context,
+            in_window=counts.in_window,
+            rejected=found.read - len(found.events),
+            truncated=found.truncated,
+        )
+
+    def count(self, where: EventSelection) -> int:
+        """See Timeline."""
+        if where.expression is None:
+            return self.at_once(lambda snapshot: queries.count(snapshot, Selection.of(where)))
+        return sum(1 for _ in self._matching(where))
+
+    def get(self, event_ids: Sequence[str], fits: Fits | None = None) -> list[StoredEvent | None]:
+        """See Timeline."""
+        wanted = dict.fromkeys(event_ids)
+        found = self.at_once(lambda snapshot: _with_ids(snapshot, [*wanted]))
+        stored = {
+            event_id: one
+            for one in self.stored(found)
+            # The look-up is by hash, so it may return an event with another id.
+            if (event_id := one.position.event_id) in wanted and (fits is None or fits(event_id, len(one.body)))
+        }
+        return [stored.get(event_id) for event_id in event_ids]
+
+    def summarize(self, where: EventSelection) -> RangeSummary:
+        """See Timeline."""
+        if where.expression is not None:
+            return _summary(self._summarize_matching(where))
+        return _summary(self.at_once(lambda snapshot: queries.summarize(snapshot, Selection.of(where))))
+
+    def sequences(self, where: EventSelection) -> Sequences:
+        """See Timeline."""
+        if where.expression is None:
+            return self.at_once(lambda snapshot: queries.sequences(snapshot, Selection.of(where)))
+        return np.array([stored.sequence for stored in self._matching(where)], np.int64)
+
+    def read(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[StoredEvent]:
+        """See Timeline."""
+        found: list[StoredEvent] = []
+        size = 0
+        for stored in self.stored(sequences):
+            size += len(stored.body)
+            if bytes_max is not None and size > bytes_max and found:
+                break
+            found.append(stored)
+        return found
+
+    def expired(self, before: datetime, limit: int) -> Expired:
+        """See Timeline."""
+        selection = Selection(Scope(), end_us=to_microseconds(before) - 1)
+        counts, first = self.at_once(
+            lambda snapshot: (queries.counts(snapshot, selection), queries.sequences(snapshot, selection, limit))
+        )
+        return Expired(counts.in_window, counts.total, tuple(self.read(first.tolist())))
+
+    def ends(self) -> tuple[datetime | None, datetime | None]:
+        """The times of the earliest and the latest event."""
+        earliest, latest = self.at_once(
+            lambda snapshot: [
+                queries.newest(snapshot, Selection(Scope()), 1, oldest=oldest)[:1] for oldest in (True, False)
+            ]
+        )
+        return (
+            from_microseconds(earliest[0].time_us) if earliest else None,
+            from_microseconds(latest[0].time_us) if latest else None,
+        )
+
+    def stored(self, sequences: Iterable[int]) -> Iterator[StoredEvent]:
+        """The events with these sequences in the given order, read on demand, without those that no longer exist."""
+        rest = iter(sequences)
+        some: list[int] = []
+        while some := some or [*islice(rest, BODIES_AT_ONCE)]:
+            found, done = self.at_once(partial(queries.events, wanted=some, bytes_max=BODY_BYTES_AT_ONCE))
+            yield from found
+            some = some[done:]
+
+    def _matching(self, where: EventSelection) -> Iterator[StoredEvent]:
+        """The matching events, in storage order."""
+        sequences = self.at_once(lambda snapshot: queries.sequences(snapshot, Selection.of(where)))
+        return (stored for stored in self.stored(sequences.tolist()) if _passes(stored, where))
+
+    def _summarize_matching(self, where: EventSelection) -> queries.Summary:
+        types, times = Counter[str](), Counter[int]()
+        for stored in self._matching(where):
+            types[decode(stored.body).event_type] += 1
+            times[stored.position.time_us] += 1
+        days = Counter[int]()
+        for time_us, number in times.items():
+            days[time_us // DAY_US] += number
+        return queries.Summary(min(times, default=None), max(times, default=None), types, days)
+
+    def _newest(
+        self, selection: Selection, refs: Sequence[Ref], after: EventPosition | None, chunk: int
+    ) -> Iterator[Sequence[StoredEvent]]:
+        """The events of a selection after a position, newest first, in groups. `refs` is its first page."""
+        page = refs
+        while page:
+            start = 0
+            while start < len(page):
+                end = _end_of_time(page, start + BODIES_AT_ONCE)
+                yield from self._in_order([ref.sequence for ref in page[start:end]], after)
+                start = end
+            if len(page) < chunk:
+                return
+            rest = replace(selection, end_us=page[-1].time_us - 1)
+            page = self.at_once(partial(queries.newest, selection=rest, limit=chunk))
+
+    def _in_order(self, sequences: Sequence[int], after: EventPosition | None) -> Iterator[Sequence[StoredEvent]]:
+        """These events in order, without those up to a position. They must be all events of their times."""
+        if len(sequences) <= TIED_AT_ONCE and (run := self._few(sequences)) is not None:
+            yield sorted((one for one in run if after is None or one.position < after), key=_position, reverse=True)
+            return
+        named = ((one.position, one.sequence) for one in self.stored(sequences))
+        ordered = sorted((one for one in named if after is None or one[0] < after), reverse=True)
+        for stored in self.stored(sequence for _, sequence in ordered):
+            yield [stored]
+
+    def _few(self, sequences: Sequence[int]) -> list[StoredEvent] | None:
+        """All of these events; None if they are too large to be in memory together."""
+        run: list[StoredEvent] = []
+        size = 0
+        for stored in self.stored(sequences):
+            run.append(stored)
+            size += len(stored.body)
+            if size > BODY_BYTES_AT_ONCE and len(run) < len(sequences):
+                return None
+        return run
+
+
+class _Slice:
+    """A slice that is being filled."""
+
+    def __init__(self, where: EventSelection, limit: int, reads_max: int) -> None:
+        self.events: list[StoredEvent] = []
+        self.read = 0
+        self.end: EventPosition | None = None
+        """Where to continue; None as long as no event was left out."""
+        self.truncated = False
+        self._where = where
+        self._limit = limit
+        self._reads_max = reads_max
+        self._size = 0
+        self._last: EventPosition | None = None
+        """Position of the event with which the slice became full."""
+        self._before: EventPosition | None = None
+        """Position of the last event that was examined."""
+
+    def take(self, run: Sequence[StoredEvent]) -> bool:
+        """Adds events in order. Returns False once it is known whether there are more than the slice holds."""
+        for stored in run:
+            if self._last is not None:
+                self.end = self._last
+                return False
+            if _passes(stored, self._where):
+                self._size += len(stored.body)
+                if self._size > SLICE_BYTES_MAX and self.events:
+                    self.end, self.truncated = self._before, True
+                    return False
+                self.events.append(stored)
+            self.read += 1
+            self._before = stored.position
+            if self._is_full():
+                self._last = stored.position
+        return True
+
+    def _is_full(self) -> bool:
+        too_many = self._where.expression is not None and self.read == self._reads_max
+        return len(self.events) == self._limit or too_many
+
+
+def _with_ids(snapshot: Snapshot, event_ids: Sequence[str]) -> list[int]:
+    """The sequences of the events that may have one of these ids."""
+    numbers = [id_hash(event_id) for event_id in event_ids]
+    found: list[int] = []
+    for source in queries.sources(snapshot):
+        segment = source.segment
+        some = [number for number in numbers if segment is None or segment.may_have(number)]
+        if some:
+            first = snapshot.first_unsealed if segment is None else 0
+            with source.lend() as connection:
+                found += [sequence for sequence, _ in queries.with_hashes(connection, "id_hash", some, first=first)]
+    return found
+
+
+def _passes(stored: StoredEvent, where: EventSelection) -> bool:
+    return where.expression is None or matches(where.expression, field_reader(decode(stored.body)))
+
+
+def _end_of_time(refs: Sequence[Ref], end: int) -> int:
+    """The first index from `end` on with a different time."""
+    while end < len(refs) and refs[end].time_us == refs[end - 1].time_us:
+        end += 1
+    return min(end, len(refs))
+
+
+def _summary(found: queries.Summary) -> RangeSummary:
+    return RangeSummary(
+        found.per_type.total(),
+        None if found.earliest_us is None else from_microseconds(found.earliest_us),
+        None if found.latest_us is None else from_microseconds(found.latest_us),
+        tuple(sorted(found.per_type.items(), key=lambda item: (-item[1], item[0]))),
+        tuple(sorted(found.per_day.items())),
+    )

@@ -1,1 +1,0 @@
-"""The timeline's events as rows of records.db, and the text index of events."""

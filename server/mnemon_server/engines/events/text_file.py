@@ -1,0 +1,235 @@
+"""The file of the timeline's text index: the words and the vectors of events, by sequence."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.domain.errors import RecordDamagedError
+from mnemon_server.engines.events.text_words import WORDS, Floats
+from mnemon_server.engines.master_keys import VaultKeyError
+from mnemon_server.engines.private import create_file, tighten_database
+from mnemon_server.engines.promises.events import Sequences
+from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.sqlite.pages.damage import DamageFinder
+from mnemon_server.engines.sqlite.pages.database import connect
+from mnemon_server.engines.sqlite.query import fetch, fetch_chunks, id_array
+from mnemon_server.engines.sqlite.readers import ReaderPool
+from mnemon_server.engines.sqlite.schema import close_quietly, open_reader
+from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
+from mnemon_server.engines.vault_key import VaultKeyFile
+
+FORMAT = 4
+FILE_NAME = "text.db"
+
+_CACHE_KIB = 8_192
+_LOG_PAGES = 4_000
+"""Maximum size of the log in pages of 4 KiB. A large log writes pages that change often to the file only once."""
+_VECTORS_AT_ONCE = 4_096
+_VECTOR_TYPE = np.dtype("<f2")
+"""Half the size of 32-bit floats; the error in the similarity of two vectors is below 0.001."""
+
+_CREATE = """
+CREATE TABLE meta (
+  key TEXT PRIMARY KEY,
+  value ANY NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- 16-bit floats, of unit length; empty where the event has no text.
+CREATE TABLE vector (
+  sequence INTEGER PRIMARY KEY,
+  vector BLOB NOT NULL
+) STRICT;
+"""
+_SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
+
+
+class ForeignFileError(Exception):
+    """The file belongs to another vault or model, or has another format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of the file: it has the words, and the vectors, of all events up to these sequences."""
+
+    words: int = 0
+    vectors: int = 0
+
+
+class TextFile:
+    """An open file. One thread writes. Any thread may read through `readers`; each read sees a consistent state.
+
+    Every method raises apsw.Error, and a damaged file can cause any other exception.
+    """
+
+    def __init__(self, path: Path, identity: str, keys: VaultKeyFile) -> None:
+        """Opens the file, or creates it.
+
+        Args:
+            path: the file; its folder must exist.
+            identity: identifies the vault and the model from which the index is made.
+            keys: the file with the vault's key.
+
+        Raises:
+            ForeignFileError: the existing file has another identity, or its beginning is damaged.
+        """
+        self.path = path
+        create_file(path)
+        self._connection = _connect(path, keys)
+        self._log_ahead = WriteAheadLog(path, pages_few=_LOG_PAGES, pages_max=4 * _LOG_PAGES)
+        reader = partial(open_reader, path, keys)
+        self.readers = ReaderPool(reader, path.name, DamageFinder(reader))
+        try:
+            _configure(self._connection)
+            # After a crash, the log may still contain removed data.
+            self._log_ahead.empty(self._connection)
+            self._check(identity)
+            tighten_database(path)
+            self._progress = read_progress(self._connection)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def progress(self) -> Progress:
+        """The progress. Any thread may call it."""
+        return self._progress
+
+    def close(self) -> None:
+        """Waits for readers, and closes the file."""
+        self.readers.close()
+        close_quietly(self._connection)
+        self._log_ahead.close()
+
+    def part_counts(self) -> dict[int, int]:
+        """The number of events in each part."""
+        return WORDS.part_counts(self._connection)
+
+    def stored(self, first: int, last: int) -> Sequences:
+        """The sequences with words, from `first` to `last` within one part, ascending."""
+        return WORDS.stored(self._connection, first, last)
+
+    def stored_vectors(self, first: int, last: int) -> Sequences:
+        """The sequences with a vector, from `first` to `last`, ascending."""
+        statement = "SELECT sequence FROM vector WHERE sequence BETWEEN ? AND ? ORDER BY sequence"
+        return np.array([row for (row,) in fetch(self._connection, statement, (first, last))], np.int64)
+
+    def add_words(self, texts: Mapping[int, str], *, until: int) -> None:
+        """Adds the words of events in one part, by sequence. They are then complete up to `until`."""
+        with self._connection:
+            if texts:
+                WORDS.add(self._connection, texts)
+            self._connection.execute(_SET_META, ("words", until))
+        self._log_ahead.tend(self._connection)
+        self._progress = replace(self._progress, words=until)
+
+    def add_vectors(self, vectors: Iterable[tuple[int, Vector | None]], *, until: int) -> None:
+        """Adds vectors by sequence, None for events without text. The file is then complete up to `until`."""
+        rows = [
+            (number, b"" if vector is None else vector.astype(_VECTOR_TYPE).tobytes()) for number, vector in vectors
+        ]
+        with self._connection:
+            self._connection.executemany("INSERT OR REPLACE INTO vector (sequence, vector) VALUES (?, ?)", rows)
+            self._connection.execute(_SET_META, ("vectors", until))
+        self._log_ahead.tend(self._connection)
+        self._progress = replace(self._progress, vectors=until)
+
+    def go_back(self, sequence: int) -> None:
+        """Resets the progress: words or vectors may be missing from this sequence on."""
+        with self._connection:
+            for key in ("words", "vectors"):
+                self._connection.execute("UPDATE meta SET value = min(value, ?) WHERE key = ?", (sequence, key))
+        self._progress = read_progress(self._connection)
+
+    def stored_among(self, number: int, sequences: Sequences) -> Sequences:
+        """Those of the given events of a part that have words, ascending."""
+        return WORDS.stored_among(self._connection, number, sequences)
+
+    def remove(self, number: int, sequences: Sequences) -> None:
+        """Removes stored events of a part. The file itself then contains nothing of these words and their vectors."""
+        with self._connection:
+            self._connection.execute(
+                "DELETE FROM vector WHERE sequence IN (SELECT value FROM carray(?))", (id_array(sequences),)
+            )
+            WORDS.remove(self._connection, number, sequences)
+
+    def empty_log(self) -> None:
+        """Removes the data from the write-ahead log, too. Raises apsw.BusyError if readers use the log for too long."""
+        if not self._log_ahead.empty(self._connection):
+            raise apsw.BusyError("older readers hold the log")
+
+    def _check(self, identity: str) -> None:
+        connection = self._connection
+        with connection:
+            if not connection.execute("SELECT count(*) FROM sqlite_schema").get:
+                connection.execute(_CREATE)
+                connection.execute(WORDS.create_statement)
+                connection.executemany(_SET_META, [("words", 0), ("vectors", 0)])
+            elif connection.execute("SELECT value FROM meta WHERE key = 'identity'").get not in (
+                f"{FORMAT} {identity}",
+                # A file without a model has no vectors yet, so any model may add them.
+                f"{FORMAT} {identity.split(' ')[0]} ",
+            ):
+                raise ForeignFileError(self.path.name)
+            connection.execute(_SET_META, ("identity", f"{FORMAT} {identity}"))
+
+
+def read_progress(connection: apsw.Connection) -> Progress:
+    """The progress of the file."""
+    return Progress(**dict(fetch(connection, "SELECT key, value FROM meta WHERE key IN ('words', 'vectors')")))
+
+
+def similarities(connection: apsw.Connection, query: Vector, among: Sequences) -> tuple[Sequences, Floats]:
+    """Ascending sequences, and cosines from 0 to 1, of the events that have a vector."""
+    statement = (
+        "SELECT sequence, vector FROM vector WHERE sequence IN (SELECT value FROM carray(?)) AND vector <> x''"
+        " ORDER BY sequence"
+    )
+    found: list[Sequences] = [np.empty(0, np.int64)]
+    scores: list[Floats] = [np.empty(0, np.float64)]
+    for rows in fetch_chunks(connection, statement, (id_array(among),), rows_max=_VECTORS_AT_ONCE):
+        matrix = np.frombuffer(b"".join([vector for _, vector in rows]), _VECTOR_TYPE).reshape(len(rows), -1)
+        found.append(np.array([sequence for sequence, _ in rows], np.int64))
+        scores.append(cosines(matrix, query))
+    return np.concatenate(found), np.concatenate(scores)
+
+
+def cosines(vectors: NDArray[np.floating], query: Vector) -> Floats:
+    """The cosines of vectors as they are stored, from 0 to 1."""
+    return np.clip((vectors.astype(_VECTOR_TYPE).astype(np.float32) @ query).astype(np.float64), 0.0, 1.0)
+
+
+def discard(path: Path) -> None:
+    """Deletes a closed file.
+
+    Raises:
+        OSError: it cannot be deleted.
+    """
+    for suffix in ("-wal", "-shm", ""):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _connect(path: Path, keys: VaultKeyFile) -> apsw.Connection:
+    try:
+        return connect(path, keys)
+    except (RecordDamagedError, VaultKeyError) as error:
+        raise ForeignFileError(str(error)) from error
+
+
+def _configure(connection: apsw.Connection) -> None:
+    connection.set_busy_timeout(5_000)
+    connection.pragma("trusted_schema", False)
+    connection.pragma("cell_size_check", True)
+    connection.pragma("mmap_size", 0)
+    connection.pragma("cache_size", -_CACHE_KIB)
+    # Removed data must not stay in free space, or in the files beside this one.
+    connection.pragma("secure_delete", True)
+    connection.pragma("temp_store", "memory")
+    connection.pragma("journal_mode", "wal")
+    connection.wal_autocheckpoint(0)
+    # A power failure may lose the last writes; they are then repeated.
+    connection.pragma("synchronous", "normal")

@@ -1,0 +1,141 @@
+"""The thread that feeds the text index of a timeline, with a limited share of processor time."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+
+import apsw
+
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.events.text_work import TextWork, is_passing
+
+log = logging.getLogger(__name__)
+
+_BATCH_WAIT_S = 0.02
+"""How long a new event waits for others, so that they share a transaction."""
+_SHARE_BUSY, _SHARE_IDLE = 0.2, 0.8
+"""Maximum share of time, while events are being stored and while none are."""
+_RETRY_S, _RETRY_S_MAX = 0.1, 60.0
+_WARM_S = 0.1
+
+
+class TextThread:
+    """Runs the work on its own thread. Any thread may call any method."""
+
+    def __init__(self, work: TextWork, wait_until_warm: Callable[[float], bool]) -> None:
+        """Starts nothing yet.
+
+        Args:
+            work: the steps to run.
+            wait_until_warm: waits up to a number of seconds until all events are known; returns whether they are.
+        """
+        self._work = work
+        self._wait_until_warm = wait_until_warm
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="timeline-text", daemon=True)
+        self._appends = 0
+        self._steps = {"words": work.tend, "vectors": work.embed_some}
+        self._retries = {name: _Retry() for name in self._steps}
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def appended(self) -> None:
+        """Must be called after events were stored."""
+        self._appends += 1
+        self._wake.set()
+
+    def removed(self, sequences: Collection[int]) -> None:
+        """Must be called after events were removed."""
+        self._work.note_removed(sequences)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Wakes the thread for other work."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stops the thread, and closes the file. Further calls have no effect."""
+        self._closing.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set() and not self._wait_until_warm(_WARM_S):
+                pass
+            while not self._closing.is_set():
+                self._wake.clear()
+                if not self._turn():
+                    self._wake.wait(min(retry.seconds_left for retry in self._retries.values()))
+                    self._closing.wait(_BATCH_WAIT_S)
+        finally:
+            self._work.close()
+
+    def _turn(self) -> bool:
+        """Runs one step; returns whether there is more to do now.
+
+        Words go first, because vectors take long, but only those that were behind at the start. So if events keep
+        coming, a step for vectors follows each batch of words. The words of older programs are replaced after that.
+        """
+        started, appends = time.monotonic(), self._appends
+        more = any(self._attempt(name, step) for name, step in self._steps.items())
+        spent = time.monotonic() - started
+        share = _SHARE_IDLE if appends == self._appends else _SHARE_BUSY
+        self._closing.wait(spent / share - spent)
+        return more
+
+    def _attempt(self, name: str, step: Callable[[], bool]) -> bool:
+        """Runs a step, unless it failed recently."""
+        retry = self._retries[name]
+        if not retry.is_due:
+            return False
+        try:
+            more = step()
+        except Exception as error:  # noqa: BLE001 - a damaged file can cause any exception
+            retry.failed()
+            self._handle(error)
+            return False
+        retry.succeeded()
+        return more
+
+    def _handle(self, error: Exception) -> None:
+        if isinstance(error, (MnemonError, OSError)) or (isinstance(error, apsw.Error) and is_passing(error)):
+            log.warning("the text index of the timeline has to wait: %s", error)
+            return
+        log.error("the text index of the timeline cannot be written", exc_info=error)
+        try:
+            self._work.discard()
+        except OSError:
+            log.exception("the text index of the timeline cannot be deleted")
+
+
+class _Retry:
+    """Schedules retries after failures."""
+
+    def __init__(self) -> None:
+        self._delay = 0.0
+        self._due: float | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a retry is due."""
+        return self._due is None or time.monotonic() >= self._due
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until a retry is due; infinite if there was no failure."""
+        return threading.TIMEOUT_MAX if self._due is None else max(0.0, self._due - time.monotonic())
+
+    def failed(self) -> None:
+        """Schedules a retry, each time after twice as long."""
+        self._delay = min(max(_RETRY_S, 2 * self._delay), _RETRY_S_MAX)
+        self._due = time.monotonic() + self._delay
+
+    def succeeded(self) -> None:
+        """Resets the delay after a success."""
+        self._delay, self._due = 0.0, None

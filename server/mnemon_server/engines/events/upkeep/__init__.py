@@ -1,1 +1,0 @@
-"""Maintenance of a timeline's files: writing, sealing, compacting, checking and repairing."""
