@@ -3,7 +3,7 @@
 A word becomes its stem in the language of its text: "Häuser" and "Haus" are one term. Terms have neither case nor
 accents. Runs of scripts that do not separate words become overlapping groups of characters. A compound that shows its
 parts is found by these and as a whole: "wifi" finds "Wi-Fi", "contract" finds "con-" at the end of a line with "tract"
-on the next one, and "name" finds "getUserName".
+on the next one, and "name" finds "getUserName". An ordinal is its number: "March 14th" finds "14 March".
 
 A query does not show its language as well as a text does. So a word of a query has variants, the stems in every
 language in which it may be. A passage with any of them contains the word.
@@ -54,6 +54,7 @@ _LETTERS = str.maketrans(
 )
 _COMPOUNDING = frozenset({"danish", "dutch", "finnish", "german", "hungarian", "norwegian", "swedish"})
 """Languages that write compounds as one word. Its last part is the subject: "Krankenhaus" is a "Haus"."""
+_ORDINAL = re.compile("([0-9]+)(?:st|nd|rd|th)")
 _PART_LETTERS = 4
 _FEW_WORDS = 3
 _WORD_LENGTH_MAX = 64
@@ -184,6 +185,9 @@ class _Stems(dict[str, str]):
         return terms
 
     def _terms(self, word: str) -> Iterator[str]:
+        if ordinal := _ORDINAL.fullmatch(word):
+            yield ordinal[1]
+            return
         if self._stemmer is None:
             yield _folded(word)
             if word != _folded(word):
