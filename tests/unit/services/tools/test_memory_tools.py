@@ -95,7 +95,7 @@ def test_of_several_errors_the_first_in_order_is_reported() -> None:
     assert refusal("update", None, None, (DELETE,)).startswith("action: ")
     assert refusal("create", None, "\0").startswith("id: must be left out")
     assert refusal("update", None, None).startswith("id: must name")
-    assert refusal("update", None, "\0").startswith("id: must be valid")
+    assert refusal("update", None, "\0").startswith("id: must not be blank")
 
 
 @pytest.mark.parametrize("permitted", PERMITTED)
