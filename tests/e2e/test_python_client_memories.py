@@ -169,9 +169,7 @@ def test_filters_mean_the_same_in_every_method(client: Client, ids: dict[str, st
         assert {names[memory.memory_id] for memory in client.memories.list(**which)} == expected, which
         assert client.memories.count(**which) == len(expected), which
         if which == {"metadata": {"score": "5"}}:
-            with pytest.raises(
-                mnemon.InvalidArgumentError, match="with text, only with a number"
-            ):
+            with pytest.raises(mnemon.InvalidArgumentError, match="with text, only with a number"):
                 client.memories.purge(dry_run=True, **which)
         else:
             assert client.memories.purge(dry_run=True, **which).purged_count == len(expected), which
