@@ -143,7 +143,7 @@ def is_in_memory(settings: Settings) -> bool:
 
 
 def chroma_settings(settings: Settings) -> ChromaSettings:
-    """Where the ChromaDB server is."""
+    """The address of the ChromaDB server."""
     return ChromaSettings(host=settings.chroma_host, port=settings.chroma_port, ssl=settings.chroma_ssl)
 
 

@@ -79,7 +79,7 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
 
 
 def _next_steps(folder: Path, *, has_damage: bool, has_bad_backup: bool) -> Iterator[str]:
-    """What an operator can do about the damage."""
+    """The steps that an operator can take after damage."""
     where = shlex.quote(str(folder))
     if has_damage:
         yield (

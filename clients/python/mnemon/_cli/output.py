@@ -74,7 +74,7 @@ def shown(value: object) -> str:
 
 
 def score(value: float | None) -> str:
-    """A score, to read; empty if there is none."""
+    """A score for a reader; empty without one."""
     return "" if value is None else f"{value:.3f}"
 
 

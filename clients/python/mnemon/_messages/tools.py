@@ -25,7 +25,7 @@ def context(
     actions_permitted: Iterable[str] | None,
     metadata: Mapping[str, values.MetadataValue] | None,
 ) -> pb.ToolContext:
-    """The context that an application gives to a call. Without a namespace the configuration goes as it is.
+    """The context that an application gives to a call. Without a namespace, the configuration is passed on unchanged.
 
     The server's own namespace may need any key of it; a namespace that is given says which keys it needs.
     """
@@ -40,7 +40,7 @@ def context(
 
 
 def arguments_of(given: Mapping[str, Any] | str | None) -> Any:
-    """The arguments as an object; a text that is no JSON, but may be repaired, as it is."""
+    """The arguments as an object. A text that is not JSON is passed on unchanged, since the server may repair it."""
     if given is None or (isinstance(given, str) and not given.strip()):
         return {}
     if not isinstance(given, str):

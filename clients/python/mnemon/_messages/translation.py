@@ -109,7 +109,7 @@ def _reader(kind: type[Any], descriptor: Descriptor) -> _Read:
 
 
 def _path(name: str, hint: Any, descriptor: Descriptor) -> str | None:
-    """Where a field of a value is in a message; None for one that answers do not have."""
+    """The path of a value's field in a message; None for a field that answers lack."""
     alias = _NAMES.get(name, name)
     for path in (name, name.removesuffix("_s"), alias, alias.rpartition(".")[2]):
         if (field := _field_at(path, descriptor)) is not None:
@@ -125,7 +125,7 @@ def _field_at(path: str, descriptor: Any) -> FieldDescriptor | None:
 
 
 def _field_reader(path: str, field: FieldDescriptor | None, hint: Any, default: object) -> _Read | None:
-    """Reads one field; None if it is in the value as it is in the message."""
+    """The function that reads one field; None if the message already has the value."""
     assert field is not None  # noqa: S101 -- the path was found
     owner, _, name = path.rpartition(".")
     owner_of = attrgetter(owner) if owner else None

@@ -96,7 +96,7 @@ class JsonValue:
         return json.dumps(self, default=_to_json, ensure_ascii=False)
 
     def _fields(self) -> dict[str, Any]:
-        """What the JSON has: the fields; those of the record in a match are beside its own."""
+        """The fields as JSON; the fields of a match's record stand beside its own."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
         record = found.pop(self._SPREAD, None)
         return {**record._fields(), **found} if record else found

@@ -25,7 +25,7 @@ _PING_S = 2.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChromaSettings:
-    """Where a Chroma server is, and how long to wait for it."""
+    """The address of a Chroma server, and how long to wait for it."""
 
     host: str
     """A name, an address, or a whole URL, which then includes the port."""

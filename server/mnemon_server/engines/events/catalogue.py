@@ -88,7 +88,7 @@ class SealedSegments:
 
     @property
     def last_id(self) -> int:
-        """The newest segment; -1 if there is none."""
+        """The number of the newest segment; -1 without any."""
         return self._ids[-1] if self._ids else -1
 
     def of_sequence(self, sequence: int) -> SealedSegment | None:

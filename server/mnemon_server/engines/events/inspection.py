@@ -32,7 +32,7 @@ class SegmentReport:
     path: Path
     size: int
     problem: str = ""
-    """What is damaged; empty if nothing is."""
+    """A description of the damage; empty without any."""
     segment_id: int = 0
     generation: int = 0
     event_count: int = 0

@@ -40,7 +40,7 @@ class Ref(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many events there are: all, those that match all but the window, and those that match."""
+    """Counts of events: all, those that match apart from the window, and those that match."""
 
     total: int
     in_context: int
@@ -304,7 +304,7 @@ def alive(snapshot: Snapshot, first: int, last: int) -> Sequences:
 
 
 def alive_among(snapshot: Snapshot, sequences: Sequences) -> Sequences:
-    """Those of these events that exist. The given sequences must ascend."""
+    """The events among these that exist. The given sequences must ascend."""
     found: list[Sequences] = []
     for segment in snapshot.sealed.segments:
         low, high = sequences.searchsorted((segment.row.segment_id, segment.row.last_sequence + 1)).tolist()

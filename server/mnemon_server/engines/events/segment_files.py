@@ -1,7 +1,7 @@
 """The files of sealed segments: SQLite databases with the same table of events as records.db, which never change.
 
-Their pages are encrypted and authenticated as those of records.db. Whatever changes a segment writes another generation
-of its file, which gets its name once it is complete, synced and read back.
+Their pages are encrypted and authenticated like the pages of records.db. Each change of a segment writes another
+generation of its file, which gets its name once it is complete, synced and read back.
 """
 
 import errno

@@ -158,7 +158,7 @@ def first_unsealed(rows: Iterable[SegmentRow]) -> int:
 
 
 def existing_events(connection: apsw.Connection, sequences: Sequence[int] | Sequences) -> list[int]:
-    """Those of these events that have a row."""
+    """The events among these that have a row."""
     statement = "SELECT sequence FROM timeline_event WHERE sequence IN (SELECT value FROM carray(?))"
     return [one for (one,) in fetch(connection, statement, (id_array(sequences),))]
 

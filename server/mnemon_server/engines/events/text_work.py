@@ -52,7 +52,7 @@ class TextSource(Protocol):
         """The events between two sequences, ascending."""
 
     def alive_among(self, sequences: Sequences) -> Sequences:
-        """Those of these events that exist. The given sequences must ascend."""
+        """The events among these that exist. The given sequences must ascend."""
 
     def count_behind(self, sequence: int) -> int:
         """The number of events after a sequence."""

@@ -88,7 +88,7 @@ class Upkeep:
         self._damaged: set[str] = set()
         self._scrubbing: Iterator[None] | None = None
         self._changing = threading.RLock()
-        """Held by whoever changes segments."""
+        """Held while segments change."""
         self._wake, self._warm, self._closing = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="timeline-upkeep", daemon=True)
         self.loaded_count = 0
