@@ -36,8 +36,8 @@ from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.removal import TenantRemover
 from mnemon_server.services.access.space import SpaceMeter
 from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.limits.accounts import Accounts
 from mnemon_server.services.shadow import ShadowKeeper
-from mnemon_server.services.shared.accounts import Accounts
 from mnemon_server.services.unfinished import ErasureKeeper
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.transport.server import GrpcServer

@@ -32,11 +32,11 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.facts.stored_form import to_fact
 from mnemon_server.services.feed import tail as event_tail
 from mnemon_server.services.feed.cursors import Cursors
 from mnemon_server.services.feed.feed import ChangeFeed
-from mnemon_server.services.shared.offload import Offload
 
 from tests.contract.vault_suite import START, ManualClock, write
 from tests.support.watching import watching

@@ -16,8 +16,8 @@ from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite import change_log as sqlite_events
 from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.feed.feed import ChangeFeed
-from mnemon_server.services.shared.offload import Offload
 
 from tests.contract.change_feed import ChangeFeedContract, ids, make_feed, put, trim
 from tests.contract.vault_suite import DIMENSION, START, ManualClock

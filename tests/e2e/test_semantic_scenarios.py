@@ -18,7 +18,7 @@ from grpc import aio
 from mnemon.v1 import changes_pb2 as changes
 from mnemon.v1 import common_pb2
 from mnemon.v1 import semantic_pb2 as pb
-from mnemon_server.services.shared.write_pressure import SAMPLES_MIN
+from mnemon_server.services.writing.write_pressure import SAMPLES_MIN
 
 from tests.support.memory_messages import compare, metadata
 from tests.support.semantic_load import Overload, agreement, answers, load

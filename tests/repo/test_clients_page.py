@@ -8,8 +8,8 @@ from mnemon import _channel
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.validation import REQUEST_ID_BYTES_MAX
 from mnemon_server.engines.sqlite.requests import LIFETIME_US
-from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX
-from mnemon_server.services.shared.pages import PAGE_BYTES_MAX
+from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
+from mnemon_server.services.reading.pages import PAGE_BYTES_MAX
 from mnemon_server.transport import options
 from mnemon_server.transport.http.connection import KEEP_ALIVE_S
 from mnemon_server.transport.http.intake import JSON_BYTES_MAX

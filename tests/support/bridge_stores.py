@@ -21,14 +21,14 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.promises.events import EventEngine, EventsWarning, EventWrite
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.bridge.state import STATE_KEY, state_from_json
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticSettings, SemanticStore
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.write_pressure import WriteLatency
+from mnemon_server.services.writing.write_pressure import WriteLatency
 
 from tests.support.memory_stores import MovingClock
 from tests.support.semantic_stores import ADA, DIMENSION, WAIT_S, eventually, open_vault

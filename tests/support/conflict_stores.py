@@ -20,13 +20,13 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
+from mnemon_server.services.background.engine_futures import completion
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.decisions import stored_decision
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import to_semantic
-from mnemon_server.services.shared.engine_futures import completion
 
 from tests.support.memory_stores import MovingClock
 from tests.support.semantic_stores import ADA, open_vault

@@ -32,7 +32,7 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.services.events.pruning import PAUSE_S
 from mnemon_server.services.events.store import EventStore, EventStoreSettings
-from mnemon_server.services.shared.write_pressure import WriteLatency
+from mnemon_server.services.writing.write_pressure import WriteLatency
 from mnemon_server.wire.events import decode
 
 from tests.support.memory_stores import MovingClock

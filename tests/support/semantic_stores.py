@@ -28,7 +28,7 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.services.semantic.decisions import decision_document, decision_to_json
 from mnemon_server.services.semantic.store import SemanticSettings, SemanticStore
 from mnemon_server.services.semantic.stored_form import put_semantic
-from mnemon_server.services.shared.write_pressure import WriteLatency
+from mnemon_server.services.writing.write_pressure import WriteLatency
 
 from tests.support.memory_stores import MovingClock
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon_server.domain.tools import CallTool, OperatorTool, ToolContext, ToolOutput
-from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.tools.http_endpoint import HttpEndpoint
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.tools.service import ToolRunner

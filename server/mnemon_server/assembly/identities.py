@@ -33,7 +33,7 @@ from mnemon_server.services.access.key_sets import FETCH_S, FILE_S, SET_BYTES_MA
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.tenants import Tenants
 from mnemon_server.services.access.tokens import Tokens, TrustedIssuer
-from mnemon_server.services.shared.periodic import Periodic
+from mnemon_server.services.background.periodic import Periodic
 
 log = logging.getLogger(__name__)
 

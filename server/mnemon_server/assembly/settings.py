@@ -24,11 +24,11 @@ from mnemon_server.ranking.settings import RankingSettings
 from mnemon_server.services.events.retention import EventRetentionSettings
 from mnemon_server.services.events.store import EventStoreSettings
 from mnemon_server.services.feed.retention import ChangeRetentionSettings
+from mnemon_server.services.limits.accounts import Accounts
 from mnemon_server.services.search.reranking import default_ranker
 from mnemon_server.services.search.settings import SearchSettings
 from mnemon_server.services.semantic.store import SemanticSettings
-from mnemon_server.services.shared.accounts import Accounts
-from mnemon_server.services.shared.write_pressure import WriteLatency
+from mnemon_server.services.writing.write_pressure import WriteLatency
 
 
 def accounts_of(settings: Settings) -> Accounts:

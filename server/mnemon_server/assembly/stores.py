@@ -26,6 +26,8 @@ from mnemon_server.engines.promises.values import Fits
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.archive.store import ArchiveStore
+from mnemon_server.services.background.clock_guard import ClockGuard
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.backup.store import BackupStore
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.judging import Advisor
@@ -43,8 +45,6 @@ from mnemon_server.services.search.settings import VectorBackend
 from mnemon_server.services.semantic.health import Capacity
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.semantic.stored_form import to_semantic
-from mnemon_server.services.shared.clock_guard import ClockGuard
-from mnemon_server.services.shared.offload import Offload
 
 
 def open_documents(settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher) -> DocumentStore:

@@ -8,8 +8,8 @@ from mnemon_server.assembly.settings import is_in_memory
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.tools import OperatorTool
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.facts.store import FactStore
-from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.tools.endpoints import ToolEndpoint
 from mnemon_server.services.tools.registry import SignCaller, ToolRegistry
 from mnemon_server.services.tools.service import ToolRunner

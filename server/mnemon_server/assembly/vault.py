@@ -38,6 +38,9 @@ from mnemon_server.engines.master_keys import MasterKeys
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.upkeep.shadow import VaultModels
 from mnemon_server.services.access.keys import KeyRing
+from mnemon_server.services.background.clock_guard import ClockGuard
+from mnemon_server.services.background.gauges import VaultGauges
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.judging import Advisor, JudgeDesk
 from mnemon_server.services.conflicts.service import ConflictStore
@@ -53,9 +56,6 @@ from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.rules.files import apply_rules_file
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
-from mnemon_server.services.shared.clock_guard import ClockGuard
-from mnemon_server.services.shared.gauges import VaultGauges
-from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.vaults import OpenVault
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from mnemon_server.services.shared.periodic import Periodic
+from mnemon_server.services.background.periodic import Periodic
 from mnemon_server.services.vaults import VaultPool
 
 INTERVAL_S = 30.0

@@ -15,6 +15,7 @@ from mnemon_server.domain.access.errors import TenantSuspendedError
 from mnemon_server.domain.errors import MnemonError, NotServingError, TooManyVaultsError
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.services.archive.store import ArchiveStore
+from mnemon_server.services.background.gauges import VaultGauges
 from mnemon_server.services.backup.store import BackupStore
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.service import ConflictStore
@@ -26,7 +27,6 @@ from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
-from mnemon_server.services.shared.gauges import VaultGauges
 from mnemon_server.services.tools.service import ToolRunner
 
 RETRY_AFTER_S = 1.0

@@ -8,7 +8,7 @@ from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.errors import TooManyVaultsError
 from mnemon_server.domain.feed import WatchQuery
 from mnemon_server.services.feed.feed import Render, Watcher
-from mnemon_server.services.shared.outbox import Sending
+from mnemon_server.services.limits.outbox import Sending
 from mnemon_server.services.vaults import VaultPool
 
 

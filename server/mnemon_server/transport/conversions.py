@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.background.offload import Offload
 
 AT_ONCE_BYTES, MEDIUM_BYTES_MAX = 16 << 10, 128 << 10
 """Up to these sizes a message is converted at once, and beside large ones."""

@@ -55,9 +55,9 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.vault_folders import vaults_folder
 from mnemon_server.services.access.audit import AuditLog
 from mnemon_server.services.access.identities import Identities
-from mnemon_server.services.shared.accounts import Accounts
-from mnemon_server.services.shared.answers import AnswerMemory
-from mnemon_server.services.shared.outbox import Outbox
+from mnemon_server.services.limits.accounts import Accounts
+from mnemon_server.services.limits.outbox import Outbox
+from mnemon_server.services.reading.answers import AnswerMemory
 from mnemon_server.transport.conversions import Conversions
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness

@@ -20,7 +20,7 @@ from mnemon_server.domain.access.errors import (
 )
 from mnemon_server.domain.backup import BackupError
 from mnemon_server.domain.damage import CommitsLostError, PageDamagedError, VaultDamagedError
-from mnemon_server.services.shared.outbox import SlowReaderError
+from mnemon_server.services.limits.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
 
 ERROR_DOMAIN = "mnemon"

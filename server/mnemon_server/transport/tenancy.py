@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from mnemon_server.domain.access import Role, check_tenant_of_keys
 from mnemon_server.domain.errors import PermissionDeniedError
-from mnemon_server.services.shared.answers import VECTORS_WEIGHT, WEIGHT, AnswerMemory, Room
+from mnemon_server.services.reading.answers import VECTORS_WEIGHT, WEIGHT, AnswerMemory, Room
 from mnemon_server.transport.errors import NotBegunError
 from mnemon_server.transport.interceptors.base import Context, current_call
 

@@ -10,7 +10,7 @@ from mnemon_server.domain.errors import EmbeddingError, NotServingError, QuotaEx
 from mnemon_server.embedding.base import Vectors
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
-from mnemon_server.services.shared.accounts import Accounts
+from mnemon_server.services.limits.accounts import Accounts
 
 from tests.support.gated_embedder import DEADLINE_S, GatedEmbedder, occupied, until
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas, parse_quotas
 from mnemon_server.domain.errors import InvalidArgumentError, QuotaExceededError
-from mnemon_server.services.shared.accounts import MIB, Account, Accounts, Bucket, Usage
+from mnemon_server.services.limits.accounts import MIB, Account, Accounts, Bucket, Usage
 
 
 class Clock:
@@ -117,7 +117,7 @@ def test_quotas_of_a_tenant_take_effect_while_it_is_at_its_limit(clock: Clock) -
 
 
 def test_callers_without_open_calls_are_forgotten(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mnemon_server.services.shared.accounts.CALLERS_MAX", 10)
+    monkeypatch.setattr("mnemon_server.services.limits.accounts.CALLERS_MAX", 10)
     accounts = Accounts(UNLIMITED, Quotas(open_streams=1), now=clock)
     accounts.of("acme", "busy").begin(single=False)
     for number in range(100):

@@ -7,9 +7,9 @@ import pytest
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.errors import TooManyRequestsError
 from mnemon_server.engines.promises.values import Fits
-from mnemon_server.services.shared.accounts import Account, Accounts
-from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX, FREE_BYTES, WEIGHT, AnswerMemory, Room
-from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.limits.accounts import Account, Accounts
+from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX, FREE_BYTES, WEIGHT, AnswerMemory, Room
 
 MIB = 1 << 20
 

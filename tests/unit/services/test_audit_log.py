@@ -12,7 +12,7 @@ from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.audit_file import AuditFile, read_audit, verify_audit
 from mnemon_server.services.access import audit
 from mnemon_server.services.access.audit import STRANGERS_MAX, TOGETHER_MAX, AuditLog
-from mnemon_server.services.shared import periodic
+from mnemon_server.services.background import periodic
 
 from tests.support.server import until
 

@@ -11,6 +11,7 @@ import pytest
 from mnemon_server.domain.bridge import BridgeStatus
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.semantic import SaveSemantic, SemanticMemory
+from mnemon_server.services.background.clock_guard import ClockGuard
 from mnemon_server.services.bridge.state import (
     STATE_KEY,
     CatchUp,
@@ -20,7 +21,6 @@ from mnemon_server.services.bridge.state import (
     state_to_json,
 )
 from mnemon_server.services.feed.retention import ChangeRetention, ChangeRetentionSettings
-from mnemon_server.services.shared.clock_guard import ClockGuard
 
 from tests.support.bridge_stores import BridgedStores, details, happening, open_bridged
 from tests.support.memory_stores import ENGINES

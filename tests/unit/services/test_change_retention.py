@@ -12,9 +12,9 @@ from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.logs import configure_logging
+from mnemon_server.services.background.clock_guard import BELIEVED_AFTER_S, ClockGuard
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.feed.retention import ChangeRetention, ChangeRetentionSettings
-from mnemon_server.services.shared.clock_guard import BELIEVED_AFTER_S, ClockGuard
-from mnemon_server.services.shared.offload import Offload
 
 from tests.contract.vault_suite import ManualClock, write
 from tests.support.server import until

@@ -8,8 +8,8 @@ from mnemon_server.domain.changes import ChangeLogState
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.change_log import ChangeLog
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.feed.tail import ChangeTail
-from mnemon_server.services.shared.offload import Offload
 
 from tests.contract.vault_suite import ManualClock, write
 from tests.support.server import WAIT_S, until

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from mnemon_server.services.shared.clock_guard import BELIEVED_AFTER_S, JumpDetector
+from mnemon_server.services.background.clock_guard import BELIEVED_AFTER_S, JumpDetector
 
 from tests.support.memory_stores import MovingClock
 

@@ -16,10 +16,10 @@ from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.values import DocumentUpdate, Fits, PassageInput
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.documents.changes import DocumentChanges
 from mnemon_server.services.documents.store import DocumentStore
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.read_batcher import ReadBatcher
+from mnemon_server.services.reading.read_batcher import ReadBatcher
 
 from tests.support.gated_embedder import GatedEmbedder
 

@@ -13,9 +13,9 @@ from mnemon_server.domain.errors import (
 )
 from mnemon_server.domain.facts import FactFilter, FactQuery, FactRenewal, PutFact, PutMode, filter_expression
 from mnemon_server.domain.records import WriteOutcome
+from mnemon_server.services.background.clock_guard import DOUBT_KEY, ClockGuard
 from mnemon_server.services.facts import store as facts_module
 from mnemon_server.services.facts.expiry import FactExpiry
-from mnemon_server.services.shared.clock_guard import DOUBT_KEY, ClockGuard
 
 from tests.support.fact_stores import HERE, OpenedFacts, keys_of
 from tests.support.gated_embedder import until

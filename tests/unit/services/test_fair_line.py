@@ -1,6 +1,6 @@
 """The order in which those who wait have their turns."""
 
-from mnemon_server.services.shared.fair_line import FairLine
+from mnemon_server.services.limits.fair_line import FairLine
 
 
 def order(line: FairLine[str]) -> list[str]:

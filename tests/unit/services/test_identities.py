@@ -16,7 +16,7 @@ from mnemon_server.services.access.identities import Identities
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.tenants import Tenants
 from mnemon_server.services.access.unknown import UnknownError
-from mnemon_server.services.shared.listeners import Listeners
+from mnemon_server.services.background.listeners import Listeners
 
 from tests.support.server import until
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from mnemon_server.services.shared.offload import Offload, OneByOne
+from mnemon_server.services.background.offload import Offload, OneByOne
 
 DEADLINE_S = 60.0
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from mnemon_server.domain.access.quotas import UNLIMITED
 from mnemon_server.domain.errors import TooManyRequestsError
-from mnemon_server.services.shared.accounts import Account
-from mnemon_server.services.shared.outbox import FREE_BYTES, Outbox, Sending, SlowReaderError
+from mnemon_server.services.limits.accounts import Account
+from mnemon_server.services.limits.outbox import FREE_BYTES, Outbox, Sending, SlowReaderError
 
 from tests.support.python_calls import python_calls
 

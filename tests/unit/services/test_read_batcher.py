@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from mnemon_server.engines.promises.values import Fits
-from mnemon_server.services.shared.answers import AnswerMemory, Room
-from mnemon_server.services.shared.at_once import QUICK_S, THREADS_S, THREADS_SHARE, AtOnce
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.read_batcher import TOGETHER_MAX, ReadBatcher
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.reading.answers import AnswerMemory, Room
+from mnemon_server.services.reading.at_once import QUICK_S, THREADS_S, THREADS_SHARE, AtOnce
+from mnemon_server.services.reading.read_batcher import TOGETHER_MAX, ReadBatcher
 
 TIMEOUT_S = 60.0
 

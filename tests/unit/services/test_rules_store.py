@@ -27,8 +27,8 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.background.engine_futures import completion
 from mnemon_server.services.rules.store import RuleStore
-from mnemon_server.services.shared.engine_futures import completion
 
 BASE = {"name": "base", "priority": 2, "arbitration": {"merge_threshold": 0.1}}
 CHILD = {"name": "child", "extends": "base", "conditions": {"users": ["ada"]}}

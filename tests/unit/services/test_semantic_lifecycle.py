@@ -12,7 +12,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import IndexWarmingError, ThrottledError
 from mnemon_server.domain.semantic import IndexState, SavedSemantic, SemanticFilter, SimilarQuery, Snapshot
 from mnemon_server.engines.hnsw.settings import GraphSettings
-from mnemon_server.services.shared.write_pressure import WriteLatency
+from mnemon_server.services.writing.write_pressure import WriteLatency
 
 from tests.support.gated_embedder import GatedEmbedder, until
 from tests.support.semantic_stores import (

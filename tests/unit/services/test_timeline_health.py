@@ -9,8 +9,8 @@ from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, Stora
 from mnemon_server.domain.events import EventsState
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.services.shared.health_signal import Problem
-from mnemon_server.services.shared.write_pressure import SAMPLES_MIN, WriteLatency
+from mnemon_server.services.background.health_signal import Problem
+from mnemon_server.services.writing.write_pressure import SAMPLES_MIN, WriteLatency
 
 from tests.support.episodic_stores import OpenedEpisodic, happening, open_event_store
 from tests.support.memory_stores import NOON, MovingClock

@@ -12,9 +12,9 @@ from mnemon_server.domain.errors import IndexWarmingError, StorageFailedError
 from mnemon_server.domain.events import EventsState
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.events import EventEngine
+from mnemon_server.services.background.clock_guard import ClockGuard
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.events.retention import EventRetention, EventRetentionSettings
-from mnemon_server.services.shared.clock_guard import ClockGuard
-from mnemon_server.services.shared.offload import Offload
 
 from tests.support.episodic_stores import DAY, HOUR, OpenedEpisodic, happening, open_event_store, receipts
 from tests.support.memory_stores import NOON, MovingClock

@@ -16,8 +16,8 @@ from mnemon_server.domain.feed import Batch, Edge, Progress, Started, WatchQuery
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.feed.feed import ChangeFeed
-from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.services.watching import watch
 

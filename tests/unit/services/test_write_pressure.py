@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import pytest
 from mnemon_server.domain.errors import ThrottledError
-from mnemon_server.services.shared.write_pressure import SAMPLES_MAX, SAMPLES_MIN, WriteLatency, WritePressure
+from mnemon_server.services.writing.write_pressure import SAMPLES_MAX, SAMPLES_MIN, WriteLatency, WritePressure
 
 TARGET_S, WINDOW_S = 0.5, 10.0
 

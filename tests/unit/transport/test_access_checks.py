@@ -12,7 +12,7 @@ from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.errors import PermissionDeniedError, UnauthenticatedError
 from mnemon_server.services.access.identities import Identities
 from mnemon_server.services.access.unknown import UnknownError
-from mnemon_server.services.shared.listeners import Listeners
+from mnemon_server.services.background.listeners import Listeners
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.base import Answer, Call, Method, call_of, current_call
 

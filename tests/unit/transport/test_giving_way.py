@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from mnemon_server.services.shared.budget import SharedBudget
+from mnemon_server.services.limits.budget import SharedBudget
 from mnemon_server.transport.interceptors import giving_way
 from mnemon_server.transport.interceptors.giving_way import PAUSE_MAX_S, QUIET_S, GivingWay
 

@@ -8,10 +8,10 @@ import grpc
 import pytest
 from grpc import aio
 from mnemon_server.domain.errors import NotServingError
-from mnemon_server.services.shared.accounts import Accounts
-from mnemon_server.services.shared.answers import WEIGHT, AnswerMemory, Room
-from mnemon_server.services.shared.outbox import Outbox
-from mnemon_server.services.shared.pause import LARGE_BYTES
+from mnemon_server.services.background.pause import LARGE_BYTES
+from mnemon_server.services.limits.accounts import Accounts
+from mnemon_server.services.limits.outbox import Outbox
+from mnemon_server.services.reading.answers import WEIGHT, AnswerMemory, Room
 from mnemon_server.transport.conversions import Conversions
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.base import Call, Method, current_call

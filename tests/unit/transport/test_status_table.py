@@ -19,8 +19,8 @@ from mnemon_server.domain.backup import BackupError
 from mnemon_server.domain.damage import CommitsLostError, PageDamagedError, VaultDamagedError
 from mnemon_server.domain.errors import ErrorReason, FieldViolation, MnemonError
 from mnemon_server.services.bridge.ledger import ChangedError
+from mnemon_server.services.limits.outbox import SlowReaderError
 from mnemon_server.services.search.embedded_passages import TextMovedError
-from mnemon_server.services.shared.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
 from mnemon_server.transport.status import DETAILS_BYTES_MAX, STATUS_CODES, Failure
 

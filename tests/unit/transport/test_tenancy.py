@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mnemon_server.domain.access import Principal, Role
 from mnemon_server.domain.errors import InvalidArgumentError, NotServingError, PermissionDeniedError
-from mnemon_server.services.shared.answers import VECTORS_WEIGHT, WEIGHT, AnswerMemory
+from mnemon_server.services.reading.answers import VECTORS_WEIGHT, WEIGHT, AnswerMemory
 from mnemon_server.services.vaults import VaultPool
 from mnemon_server.transport.interceptors.base import Call, current_call
 from mnemon_server.transport.tenancy import TenantServicer, named_tenant, tenant_of

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mnemon_server.domain.access.audit import AuditEntry, LeftOut
 from mnemon_server.domain.clock import system_ms
-from mnemon_server.services.shared.periodic import Periodic
+from mnemon_server.services.background.periodic import Periodic
 
 INTERVAL_S = 0.5
 """An entry is on stable storage so many seconds after its call, on a disk that is not slow."""

@@ -10,7 +10,7 @@ from cryptography import x509
 from mnemon_server.domain.access import Credentials, Principal
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import UnauthenticatedError
-from mnemon_server.services.shared.listeners import Listeners
+from mnemon_server.services.background.listeners import Listeners
 
 
 class Certificates:

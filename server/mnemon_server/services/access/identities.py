@@ -12,8 +12,8 @@ from mnemon_server.domain.errors import MnemonError, PermissionDeniedError, Unau
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.access.tenants import Tenants
 from mnemon_server.services.access.unknown import UnknownError
-from mnemon_server.services.shared.listeners import Listeners
-from mnemon_server.services.shared.periodic import Periodic
+from mnemon_server.services.background.listeners import Listeners
+from mnemon_server.services.background.periodic import Periodic
 
 CHECK_S = 1.0
 """How often open streams are compared with what is valid now."""

@@ -17,7 +17,7 @@ from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import UnauthenticatedError
 from mnemon_server.endpoints.client import EndpointClient, EndpointError, EndpointSettings
 from mnemon_server.services.access.unknown import UnknownError
-from mnemon_server.services.shared.periodic import Periodic
+from mnemon_server.services.background.periodic import Periodic
 
 SET_BYTES_MAX = 1 << 20
 FETCH_S = 5.0

@@ -32,8 +32,8 @@ from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import InvalidOperationError, MnemonError, UnauthenticatedError
 from mnemon_server.engines.promises.keys import KeyStore, StoredKey
 from mnemon_server.services.access.remembered import Remembered
-from mnemon_server.services.shared.listeners import Listeners
-from mnemon_server.services.shared.periodic import Periodic
+from mnemon_server.services.background.listeners import Listeners
+from mnemon_server.services.background.periodic import Periodic
 
 # The secrets of API keys: `mn_<id of the key>_<256 random bits>_<tenant>`, without a tenant for operators.
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from mnemon_server.services.access.tenants import Tenants
-from mnemon_server.services.shared.periodic import Periodic
+from mnemon_server.services.background.periodic import Periodic
 from mnemon_server.services.vaults import VaultPool
 
 INTERVAL_S = 1.0

@@ -6,8 +6,8 @@ from time import monotonic
 
 from mnemon_server.domain.errors import IndexWarmingError
 from mnemon_server.services.access.stored_records import stored_records
-from mnemon_server.services.shared.accounts import Account, Accounts
-from mnemon_server.services.shared.periodic import Periodic
+from mnemon_server.services.background.periodic import Periodic
+from mnemon_server.services.limits.accounts import Account, Accounts
 from mnemon_server.services.vaults import VaultPool
 
 INTERVAL_S = 1.0

@@ -22,8 +22,8 @@ from mnemon_server.domain.errors import (
 )
 from mnemon_server.engines.promises.tenants import TenantStore
 from mnemon_server.services.access.unknown import UnknownError
-from mnemon_server.services.shared.listeners import Listeners
-from mnemon_server.services.shared.periodic import Periodic
+from mnemon_server.services.background.listeners import Listeners
+from mnemon_server.services.background.periodic import Periodic
 
 REFRESH_S = 0.2
 """How often the tenants that matter to calls are read again if another process changed some."""

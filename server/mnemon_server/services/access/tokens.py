@@ -13,7 +13,7 @@ from mnemon_server.services.access.issuers import Issuer, refusal
 from mnemon_server.services.access.key_sets import KeySet
 from mnemon_server.services.access.remembered import Remembered
 from mnemon_server.services.access.tenants import Tenants
-from mnemon_server.services.shared.listeners import Listeners
+from mnemon_server.services.background.listeners import Listeners
 
 TOKEN_BYTES_MAX = 8 << 10
 _REQUIRED = ["iss", "sub", "aud", "exp"]

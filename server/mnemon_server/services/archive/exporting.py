@@ -20,10 +20,10 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF, REMOVALS, RecordKind
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.facts.filters import living
 from mnemon_server.services.feed.cursors import Cursors
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.pages import read_page
+from mnemon_server.services.reading.pages import read_page
 from mnemon_server.wire.events import decode
 
 LISTED_MAX, CHANGED_MAX = 200, 8

@@ -27,6 +27,8 @@ from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.archive.records import RECORD, checked_document, stamp_violations, without_given_vector
 from mnemon_server.services.archive.vectors import embedded_passages, given_passages
 from mnemon_server.services.archive.writes import ImportResult, Incoming, decided, store
+from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.events.checks import event_violations
 from mnemon_server.services.events.new_events import to_utc
 from mnemon_server.services.rules.registry import MergeRuleRegistry
@@ -34,9 +36,7 @@ from mnemon_server.services.rules.rule_set import RuleSet
 from mnemon_server.services.rules.schema import checked_rule, rule_json
 from mnemon_server.services.rules.store import PLACE, RuleStore
 from mnemon_server.services.semantic.health import Capacity
-from mnemon_server.services.shared.engine_futures import completion
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.tombstones import erased_events
+from mnemon_server.services.writing.tombstones import erased_events
 from mnemon_server.wire.events import decode
 
 # How merge rules are imported: together, since they extend one another, and in the order of their places.

@@ -18,9 +18,9 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.archive.exporting import Export, ExportMessage
 from mnemon_server.services.archive.importing import Import
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.health import Capacity
-from mnemon_server.services.shared.offload import Offload
 
 READER_THREADS = 2
 

@@ -23,7 +23,7 @@ from mnemon_server.services.facts.writes import details as fact_details
 from mnemon_server.services.facts.writes import remove as remove_fact
 from mnemon_server.services.semantic.health import Capacity
 from mnemon_server.services.semantic.pruning import SUPERSEDED, prune_details
-from mnemon_server.services.shared.tombstones import erased_among, known_names
+from mnemon_server.services.writing.tombstones import erased_among, known_names
 
 _OUTCOMES: Mapping[WriteOutcome, ImportOutcome] = {
     WriteOutcome.CREATED: ImportOutcome.CREATED,

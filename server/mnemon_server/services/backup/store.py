@@ -20,7 +20,7 @@ from mnemon_server.domain.backup import (
 from mnemon_server.domain.errors import ConfigurationError, FieldViolation, InvalidArgumentError, InvalidOperationError
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.backup import BackupFolder, BackupWriter, Copyable
-from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.background.offload import Offload
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 NAME_RULE = 'must be 1 to 64 letters, digits, "_", "-" and ".", a letter or digit first'

@@ -22,6 +22,7 @@ from mnemon_server.domain.validation import refuse, request_id_violations, revis
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.catch_up import BridgeCatchUp
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
 from mnemon_server.services.bridge.routing import (
@@ -33,8 +34,7 @@ from mnemon_server.services.bridge.routing import (
 from mnemon_server.services.bridge.state import State
 from mnemon_server.services.bridge.steps import BridgeSteps, resumed
 from mnemon_server.services.semantic.store import SemanticStore
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.writes import request_key
+from mnemon_server.services.writing.writes import request_key
 
 # Counts the events in the log that the bridge has not handled yet: each once, however often the number is read.
 

@@ -18,13 +18,13 @@ from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.events import EventEngine, Sequences
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.feed import items_of_timeline
 from mnemon_server.services.bridge.ledger import BridgeLedger
 from mnemon_server.services.bridge.reconciliation import LINKS_FIELD
 from mnemon_server.services.bridge.state import CatchUp
 from mnemon_server.services.bridge.steps import READ_MAX, BridgeSteps
 from mnemon_server.services.semantic.event_links import links_of
-from mnemon_server.services.shared.offload import Offload
 
 IDS_MAX = 1_000
 LINKED = RecordFilter(expression=Condition(LINKS_FIELD, Operator.EXISTS, (True,)), hidden=None)

@@ -19,7 +19,7 @@ from mnemon_server.services.semantic.event_linking import add_link
 from mnemon_server.services.semantic.event_links import is_bridged
 from mnemon_server.services.semantic.saving import SaveProgram
 from mnemon_server.services.semantic.store import SemanticStore
-from mnemon_server.services.shared.tombstones import erased_events
+from mnemon_server.services.writing.tombstones import erased_events
 
 PROBE = SaveSemantic(memory=SemanticMemory("", "whether anything can be saved", scope=Scope(user="nobody")))
 

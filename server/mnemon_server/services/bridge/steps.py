@@ -18,6 +18,7 @@ from mnemon_server.domain.errors import (
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.feed import FOLLOWED, items_of_log, runs_of, suspension_of
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
 from mnemon_server.services.bridge.reconciliation import Reconciled, linked_to, reconcile
@@ -26,7 +27,6 @@ from mnemon_server.services.bridge.saving import Item, can_save, prepared
 from mnemon_server.services.bridge.state import State, Suspension
 from mnemon_server.services.feed.identity import details_of
 from mnemon_server.services.semantic.store import SemanticStore
-from mnemon_server.services.shared.offload import Offload
 
 READ_MAX = 256
 BATCH_MAX = 64

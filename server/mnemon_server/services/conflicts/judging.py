@@ -18,12 +18,12 @@ from mnemon_server.domain.conflicts import DetectionConfig, Relation, SignalType
 from mnemon_server.domain.errors import RuleNotFoundError
 from mnemon_server.domain.semantic import ConflictPolicy, SemanticMemory
 from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.conflicts.detection import find_conflicts
 from mnemon_server.services.conflicts.plans import as_candidate, find_rule
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.resolver import Judged, NewSemantic
 from mnemon_server.services.semantic.stored_form import find_duplicate
-from mnemon_server.services.shared.offload import Offload
 
 CALLS_MAX = 4
 """Concurrent calls of a judge; further saves wait for their turn within their time."""

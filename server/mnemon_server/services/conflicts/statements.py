@@ -16,11 +16,11 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.domain.validation import doc_id_violations, revision_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.semantic.checks import statement_violations
 from mnemon_server.services.semantic.stored_form import DocumentReader, given_statement, to_semantic
 from mnemon_server.services.semantic.vectors import vectors_of
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.vectors import vector_violations
+from mnemon_server.services.writing.vectors import vector_violations
 
 
 class Statements:

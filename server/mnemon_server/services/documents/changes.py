@@ -13,12 +13,12 @@ from mnemon_server.domain.validation import metadata_violations, normalised, ref
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
+from mnemon_server.services.background.engine_futures import completion
 from mnemon_server.services.documents.checks import update_violations
+from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.embedded_passages import PlacedText, TextMovedError, embed_passages, placed
-from mnemon_server.services.shared import field_masks as masks
-from mnemon_server.services.shared.engine_futures import completion
-from mnemon_server.services.shared.read_batcher import ReadBatcher
-from mnemon_server.services.shared.writes import request_key
+from mnemon_server.services.writing import field_masks as masks
+from mnemon_server.services.writing.writes import request_key
 
 
 class DocumentChanges:

@@ -14,7 +14,7 @@ from mnemon_server.domain.records import (
 )
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.services.shared.filter_expressions import type_problem, unmet_conditions, with_engine_names
+from mnemon_server.services.reading.filter_expressions import type_problem, unmet_conditions, with_engine_names
 
 _ENGINE_NAMES = {"doc_id": "id"}
 _NOTHING = RecordFilter(expression=AnyOf(()))

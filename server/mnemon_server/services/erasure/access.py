@@ -7,8 +7,8 @@ from typing import Protocol
 
 from mnemon_server.domain.access import KEYS_MAX, ApiKey, KeyPage
 from mnemon_server.domain.access.bounds import Bounds
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.tombstones import Names
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.writing.tombstones import Names
 
 
 class Keys(Protocol):

@@ -14,7 +14,7 @@ from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.erasure.selection import PAGE, pages_of
 from mnemon_server.services.erasure.survey import Probes
-from mnemon_server.services.shared.tombstones import Names
+from mnemon_server.services.writing.tombstones import Names
 
 SAME_MIN = 0.9999
 """Vectors with this cosine similarity are the same, up to the rounding of a probe."""

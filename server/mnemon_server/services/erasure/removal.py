@@ -12,15 +12,15 @@ from mnemon_server.domain.events import Event
 from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, RecordKind
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
+from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.reconciliation import linked_to, reconcile, remove_and_restore
 from mnemon_server.services.erasure.selection import ERASED_KINDS, PAGE, Selection
 from mnemon_server.services.erasure.survey import events_of, falling
 from mnemon_server.services.events.pruning import EventPruning
 from mnemon_server.services.facts.writes import remove as remove_fact
 from mnemon_server.services.semantic.filters import among
-from mnemon_server.services.shared.engine_futures import completion
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.tombstones import Names
+from mnemon_server.services.writing.tombstones import Names
 
 ROUNDS_MAX = 20
 """Passes over what is still being written while it is erased."""

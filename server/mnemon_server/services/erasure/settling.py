@@ -9,9 +9,9 @@ from mnemon_server.domain.errors import StorageFailedError, StorageFullError
 from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED
 from mnemon_server.engines.promises.backup import BackupFolder
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.erasure.access import AccessTraces
 from mnemon_server.services.search.index_applier import IndexApplier
-from mnemon_server.services.shared.offload import Offload
 
 POLL_S = 0.05
 PENDING_MAX_S = 120.0

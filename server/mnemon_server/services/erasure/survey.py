@@ -19,7 +19,7 @@ from mnemon_server.services.erasure.selection import ERASED_KINDS, PAGE, Selecti
 from mnemon_server.services.semantic.decisions import ABOUT
 from mnemon_server.services.semantic.filters import among
 from mnemon_server.services.semantic.stored_form import DocumentReader
-from mnemon_server.services.shared.tombstones import Names
+from mnemon_server.services.writing.tombstones import Names
 from mnemon_server.wire.events import decode
 
 MARKS_MAX = 50_000

@@ -9,7 +9,7 @@ from mnemon_server.domain.changes import CHANGES_OF_FACTS, Change, ChangeFilter
 from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.services.shared.tombstones import Names
+from mnemon_server.services.writing.tombstones import Names
 
 AT_ONCE = 1_000
 _EVERYTHING = ChangeFilter()

@@ -7,7 +7,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
 from mnemon_server.domain.events import EventReceipt
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.services.shared.health_signal import (
+from mnemon_server.services.background.health_signal import (
     CRITICAL,
     LOOK_EVERY_S,
     HealthSignal,
@@ -15,8 +15,8 @@ from mnemon_server.services.shared.health_signal import (
     Subject,
     joined_messages,
 )
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.write_pressure import WriteLatency, WritePressure
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.writing.write_pressure import WriteLatency, WritePressure
 
 SUBJECT = Subject(
     name="timeline",

@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 
 from mnemon_server.domain.errors import IndexWarmingError
 from mnemon_server.engines.promises.events import EventEngine, Sequences
+from mnemon_server.services.background.clock_guard import ClockGuard, ShareGuard, describe
+from mnemon_server.services.background.health_signal import Problem
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.periodic import Periodic
 from mnemon_server.services.events.health import EventsHealth
 from mnemon_server.services.events.pruning import EventPruning
 from mnemon_server.services.events.selections import earlier, selection_before
-from mnemon_server.services.shared.clock_guard import ClockGuard, ShareGuard, describe
-from mnemon_server.services.shared.health_signal import Problem
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.periodic import Periodic
 
 INTERVAL_S = 300.0
 WARMING_S = 1.0

@@ -8,7 +8,7 @@ from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, AnyOf, Conditio
 from mnemon_server.domain.records import MetadataValue
 from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.services.events.new_events import to_utc
-from mnemon_server.services.shared.filter_expressions import with_engine_names
+from mnemon_server.services.reading.filter_expressions import with_engine_names
 
 EVERYTHING = EventSelection()
 MICROSECOND = timedelta(microseconds=1)

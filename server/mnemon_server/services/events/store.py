@@ -36,6 +36,7 @@ from mnemon_server.domain.validation import refuse, request_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.background.offload import Offload, OneByOne
 from mnemon_server.services.events.checks import event_id_violations, is_sound, record_violations
 from mnemon_server.services.events.compaction import SharedCompaction
 from mnemon_server.services.events.health import EventsHealth
@@ -44,14 +45,13 @@ from mnemon_server.services.events.pruning import EventPruning, Pruning
 from mnemon_server.services.events.queries import EventQueries
 from mnemon_server.services.events.retention import RETENTION
 from mnemon_server.services.events.selections import EVERYTHING, has_metadata_key
+from mnemon_server.services.reading.answers import Room, read_within
+from mnemon_server.services.reading.filter_expressions import unmet_conditions
+from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.query_vectors import fetch_vector
-from mnemon_server.services.shared.answers import Room, read_within
-from mnemon_server.services.shared.filter_expressions import unmet_conditions
-from mnemon_server.services.shared.offload import Offload, OneByOne
-from mnemon_server.services.shared.read_batcher import ReadBatcher
-from mnemon_server.services.shared.write_batcher import TOGETHER_MAX, Waiting, WriteBatcher
-from mnemon_server.services.shared.write_pressure import WriteLatency
-from mnemon_server.services.shared.writes import request_key
+from mnemon_server.services.writing.write_batcher import TOGETHER_MAX, Waiting, WriteBatcher
+from mnemon_server.services.writing.write_pressure import WriteLatency
+from mnemon_server.services.writing.writes import request_key
 
 READER_THREADS = 4
 BULK_PARTS = 2

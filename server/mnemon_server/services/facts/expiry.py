@@ -2,9 +2,9 @@
 
 import logging
 
+from mnemon_server.services.background.clock_guard import ClockGuard
+from mnemon_server.services.background.periodic import Periodic
 from mnemon_server.services.facts.store import FactStore
-from mnemon_server.services.shared.clock_guard import ClockGuard
-from mnemon_server.services.shared.periodic import Periodic
 
 INTERVAL_S = 60.0
 

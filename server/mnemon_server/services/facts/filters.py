@@ -8,7 +8,7 @@ from mnemon_server.domain.facts import FILTER_FIELDS, KEY_PREFIXES, VALUE_PREFIX
 from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Expression, NoneOf, Operator, RecordFilter
 from mnemon_server.domain.namespaces import is_exactly, starts_with
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.services.shared.filter_expressions import joined, renamed, unmet_conditions
+from mnemon_server.services.reading.filter_expressions import joined, renamed, unmet_conditions
 
 _NAMESPACE, _END = "namespace", "expire_time"
 _ENGINE_NAMES = {"key": "fact_key", "create_time": "created_at", "update_time": "updated_at"}

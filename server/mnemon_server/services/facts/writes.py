@@ -36,8 +36,8 @@ from mnemon_server.services.facts.stored_form import (
     with_version,
 )
 from mnemon_server.services.facts.texts import IndexedTexts
-from mnemon_server.services.shared.filter_expressions import utc
-from mnemon_server.services.shared.vectors import vector_bytes
+from mnemon_server.services.reading.filter_expressions import utc
+from mnemon_server.services.writing.vectors import vector_bytes
 
 REQUESTED, EXPIRED = "requested", "expired"
 

@@ -1,7 +1,7 @@
 """Cursors: positions in the log of one vault, as opaque text that is safe in a URL and cannot be forged."""
 
 from mnemon_server.domain.errors import InvalidCursorError
-from mnemon_server.services.shared.token_seal import TokenSeal
+from mnemon_server.services.reading.token_seal import TokenSeal
 
 _POSITION_BYTES = 8
 

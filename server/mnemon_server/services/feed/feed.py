@@ -32,12 +32,12 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.observation.figures import WATCH_LAG_SECONDS
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.change_log import ChangeLog
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.feed.cursors import Cursors
 from mnemon_server.services.feed.identity import without_foreign
 from mnemon_server.services.feed.records import ChangeRecords, ReadRecords, has_contents
 from mnemon_server.services.feed.tail import ChangeTail
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.outbox import Sending
+from mnemon_server.services.limits.outbox import Sending
 
 PROGRESS_S = 1.0
 """While no change matches, the longest time (seconds) until watchers get the cursor of what was read."""

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.engines.promises.change_log import TRIM_MAX, ChangeLog
-from mnemon_server.services.shared.clock_guard import BELIEVED_AFTER_S, ClockGuard, ShareGuard
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.periodic import Periodic
+from mnemon_server.services.background.clock_guard import BELIEVED_AFTER_S, ClockGuard, ShareGuard
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.periodic import Periodic
 
 INTERVAL_S = 60.0
 PAUSE_S = 0.01

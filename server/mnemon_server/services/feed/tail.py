@@ -11,7 +11,7 @@ from mnemon_server.domain.changes import Change, ChangeLogState
 from mnemon_server.domain.errors import NotServingError
 from mnemon_server.domain.feed import EVERYTHING
 from mnemon_server.engines.promises.change_log import ChangeLog
-from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.background.offload import Offload
 
 CHANGES_MAX = 4_096
 PAUSE_PER_FOLLOWER_S, PAUSE_MAX_S = 0.000_2, 0.05

@@ -24,8 +24,8 @@ from mnemon_server.domain.validation import (
 )
 from mnemon_server.services.memories.field_masks import change_violations
 from mnemon_server.services.memories.filters import filter_violations, tag_violations
-from mnemon_server.services.shared.field_masks import covers
-from mnemon_server.services.shared.vectors import vector_violations
+from mnemon_server.services.writing.field_masks import covers
+from mnemon_server.services.writing.vectors import vector_violations
 
 UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -18,16 +18,16 @@ from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
+from mnemon_server.services.background.pause import Pause
 from mnemon_server.services.memories.checks import create_violations
 from mnemon_server.services.memories.stored_form import new_document
 from mnemon_server.services.search.embedded_passages import embed_passages, placed, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier
-from mnemon_server.services.shared.ids import new_id
-from mnemon_server.services.shared.intake import Puts, put_all, take_in, take_in_own
-from mnemon_server.services.shared.pause import Pause
-from mnemon_server.services.shared.vectors import vector_bytes
-from mnemon_server.services.shared.write_batcher import Waiting, WriteBatcher
-from mnemon_server.services.shared.writes import acknowledge_each, request_key
+from mnemon_server.services.writing.ids import new_id
+from mnemon_server.services.writing.intake import Puts, put_all, take_in, take_in_own
+from mnemon_server.services.writing.vectors import vector_bytes
+from mnemon_server.services.writing.write_batcher import Waiting, WriteBatcher
+from mnemon_server.services.writing.writes import acknowledge_each, request_key
 
 
 class MemoryCreation:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.memories import TAGS, Memory, UpdateMemory
-from mnemon_server.services.shared import field_masks as masks
+from mnemon_server.services.writing import field_masks as masks
 
 FIELDS = ("content", "scope", *TAGS, "is_global", "decay_policy", "metadata")
 _OUTPUT_ONLY = ("memory_id", "confidence", "revision", "create_time", "update_time", "reinforce_time", "delete_time")

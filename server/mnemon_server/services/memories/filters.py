@@ -18,7 +18,7 @@ from mnemon_server.domain.memories import FILTER_FIELDS, TAG_BYTES_MAX, TAGS, Me
 from mnemon_server.domain.records import METADATA_KEYS_MAX, MetadataValue, filter_value_problem, metadata_key_problem
 from mnemon_server.domain.validation import is_text, scope_violations, share_violations, text_violations
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.services.shared.filter_expressions import (
+from mnemon_server.services.reading.filter_expressions import (
     joined,
     type_problem,
     unmet_conditions,

@@ -40,24 +40,24 @@ from mnemon_server.domain.validation import doc_id_violations, refuse, request_i
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
+from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.memories.changes import Changed, MemoryChanges
 from mnemon_server.services.memories.checks import bound_violations
 from mnemon_server.services.memories.creation import MemoryCreation, created_memory
 from mnemon_server.services.memories.filters import fading_filter, filter_violations, record_filter, unmet_violations
 from mnemon_server.services.memories.search import MemorySearch
 from mnemon_server.services.memories.stored_form import to_memory, with_confidence
+from mnemon_server.services.reading.answers import Room, read_within
+from mnemon_server.services.reading.pages import read_page
+from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
-from mnemon_server.services.shared.answers import Room, read_within
-from mnemon_server.services.shared.engine_futures import completion
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.pages import read_page
-from mnemon_server.services.shared.read_batcher import ReadBatcher
-from mnemon_server.services.shared.removals import removal_counts
-from mnemon_server.services.shared.write_batcher import Waiting
-from mnemon_server.services.shared.writes import request_key
+from mnemon_server.services.writing.removals import removal_counts
+from mnemon_server.services.writing.write_batcher import Waiting
+from mnemon_server.services.writing.writes import request_key
 
 # The status of the memory service, of its records and of its vector index.
 

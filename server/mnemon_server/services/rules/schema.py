@@ -22,7 +22,7 @@ from mnemon_server.domain.records import DURATION_MAX
 from mnemon_server.domain.rules import DESCRIPTION_BYTES_MAX, RULE_BYTES_MAX, RULE_NAME_BYTES_MAX, RuleDict
 from mnemon_server.domain.semantic import SOURCE_BYTES_MAX
 from mnemon_server.domain.validation import SCOPE_BYTES_MAX, is_id, is_name, refuse, text_violations
-from mnemon_server.services.shared.field_masks import MASK_PATHS_MAX
+from mnemon_server.services.writing.field_masks import MASK_PATHS_MAX
 
 ENTRIES_MAX = 256
 """Most entries of a list, and of the priorities by source."""

@@ -8,7 +8,7 @@ from mnemon_server.domain.filters import Condition, Expression, Operator, Record
 from mnemon_server.domain.semantic import FILTER_FIELDS, SemanticFilter
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.services.shared.filter_expressions import joined, unmet_conditions, utc, with_engine_names
+from mnemon_server.services.reading.filter_expressions import joined, unmet_conditions, utc, with_engine_names
 
 _ENGINE_NAMES = {"memory_id": "id", "create_time": "time"}
 

@@ -7,9 +7,15 @@ from enum import Enum, auto
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import ThrottledError
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.services.shared.health_signal import LOOK_EVERY_S, HealthSignal, Problem, Subject, joined_messages
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.write_pressure import WritePressure
+from mnemon_server.services.background.health_signal import (
+    LOOK_EVERY_S,
+    HealthSignal,
+    Problem,
+    Subject,
+    joined_messages,
+)
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.writing.write_pressure import WritePressure
 
 HELD_BACK = "yes"
 SUBJECT = Subject(

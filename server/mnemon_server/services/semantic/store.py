@@ -36,6 +36,11 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import RecordStats
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault
+from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.reading.answers import Room, read_within
+from mnemon_server.services.reading.pages import read_page
+from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.query_vectors import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.checks import deletion_violations
@@ -46,13 +51,8 @@ from mnemon_server.services.semantic.resolver import Resolver
 from mnemon_server.services.semantic.saving import SaveProgram, SemanticSaving
 from mnemon_server.services.semantic.search import SemanticSearch
 from mnemon_server.services.semantic.stored_form import to_semantic
-from mnemon_server.services.shared.answers import Room, read_within
-from mnemon_server.services.shared.engine_futures import completion
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.pages import read_page
-from mnemon_server.services.shared.read_batcher import ReadBatcher
-from mnemon_server.services.shared.write_pressure import WriteLatency, WritePressure
-from mnemon_server.services.shared.writes import done_once, request_key
+from mnemon_server.services.writing.write_pressure import WriteLatency, WritePressure
+from mnemon_server.services.writing.writes import done_once, request_key
 
 # The status of the index of statements, as far as the records know it, and the answers about its snapshots.
 

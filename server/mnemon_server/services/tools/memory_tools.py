@@ -10,10 +10,10 @@ from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode, 
 from mnemon_server.domain.namespaces import Namespace, NamespaceTemplate, namespace_resolver
 from mnemon_server.domain.tools import CallTool, ListedTool, ToolContext, ToolKind, ToolOutput
 from mnemon_server.domain.validation import refuse
+from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.protocols.parsing import parse_tool_calls
-from mnemon_server.services.shared.answers import Room
-from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.reading.answers import Room
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import (
     ALL_ACTIONS,

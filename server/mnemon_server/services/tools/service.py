@@ -30,12 +30,12 @@ from mnemon_server.domain.tools import (
     UnofferedTool,
 )
 from mnemon_server.domain.validation import metadata_violations, refuse, request_id_violations
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.pause import Pause
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.protocols.parsing import DEFAULT_OPTIONS, parse_tool_calls
 from mnemon_server.services.protocols.statistics import ProtocolCounters
-from mnemon_server.services.shared.answers import Room
-from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.pause import Pause
+from mnemon_server.services.reading.answers import Room
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import ALL_ACTIONS, RESULT_KIB_DEFAULT
 from mnemon_server.services.tools.memory_tools import MemoryTools

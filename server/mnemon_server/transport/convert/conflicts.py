@@ -5,7 +5,7 @@ from mnemon.v1 import conflicts_pb2 as pb
 from mnemon_server.domain.conflicts import DecisionPage
 from mnemon_server.domain.resolution import Arbitrated, Detected, MergedMemories, Unmerged
 from mnemon_server.domain.semantic import SavedSemantic
-from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX
+from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
 from mnemon_server.transport.convert.decisions import (
     CONTENT_STRATEGIES_TO_PB,
     fill_arbitration,

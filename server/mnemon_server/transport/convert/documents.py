@@ -14,7 +14,7 @@ from mnemon_server.domain.documents import (
     StoreHealth,
 )
 from mnemon_server.domain.records import View, WriteReceipt
-from mnemon_server.services.shared.pause import Pause
+from mnemon_server.services.background.pause import Pause
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
     STATES_TO_PB,

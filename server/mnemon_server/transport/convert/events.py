@@ -27,7 +27,7 @@ from mnemon_server.domain.events import (
     WindowPage,
 )
 from mnemon_server.domain.records import View
-from mnemon_server.services.shared.pause import Pause
+from mnemon_server.services.background.pause import Pause
 from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (

@@ -23,6 +23,7 @@ from mnemon_server.domain.facts import (
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import AckLevel
 from mnemon_server.domain.validation import request_id_violations, revision_violations
+from mnemon_server.services.background.pause import Pause
 from mnemon_server.services.facts.checks import (
     NAMES_MAX,
     filter_violations,
@@ -31,7 +32,6 @@ from mnemon_server.services.facts.checks import (
     put_violations,
     query_violations,
 )
-from mnemon_server.services.shared.pause import Pause
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.json_values import read_object
 from mnemon_server.transport.convert.shared.namespaces import read_namespace

@@ -21,7 +21,7 @@ from mnemon_server.domain.facts import (
 )
 from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.records import BulkDeleteReceipt, View, WriteReceipt
-from mnemon_server.services.shared.pause import Pause, converted
+from mnemon_server.services.background.pause import Pause, converted
 from mnemon_server.transport.convert.shared.json_values import fill_object
 from mnemon_server.transport.convert.shared.json_wire import struct_bytes
 from mnemon_server.transport.convert.shared.wire import AnswerBytes, Pieces, in_field, joined

@@ -19,8 +19,8 @@ from mnemon_server.domain.semantic import (
     SimilarityDiagnostics,
     Snapshot,
 )
-from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX
-from mnemon_server.services.shared.pause import Pause
+from mnemon_server.services.background.pause import Pause
+from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
 from mnemon_server.transport.convert.decisions import fill_conflicts, fill_decision
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (

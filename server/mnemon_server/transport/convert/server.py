@@ -9,7 +9,7 @@ from mnemon_server import __version__
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX
 from mnemon_server.embedding.base import EmbeddingModel
-from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX
+from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
 from mnemon_server.transport.convert.shared.reader import BULK_REQUESTS_MAX, PAGE_SIZE_MAX
 from mnemon_server.wire.values import duration_to_pb
 

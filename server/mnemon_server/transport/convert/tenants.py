@@ -9,7 +9,7 @@ from mnemon_server.domain.access.quotas import Quotas
 from mnemon_server.domain.access.tenants import Tenant, TenantChange, change_violations
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.kinds import RecordKind
-from mnemon_server.services.shared.accounts import Usage
+from mnemon_server.services.limits.accounts import Usage
 from mnemon_server.transport.convert.shared.reader import Reader, named
 from mnemon_server.wire.values import fill_time
 

@@ -24,7 +24,7 @@ from mnemon_server.domain.tools import (
     ToolOutput,
     UnofferedTool,
 )
-from mnemon_server.services.shared.pause import Pause, converted
+from mnemon_server.services.background.pause import Pause, converted
 from mnemon_server.services.tools.definitions import MemoryAction
 from mnemon_server.transport.convert.facts import match_in_pieces
 from mnemon_server.transport.convert.shared.json_values import fill_object

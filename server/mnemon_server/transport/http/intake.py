@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from google.protobuf.message import Message
 
 from mnemon_server.domain.errors import TooManyRequestsError
-from mnemon_server.services.shared.budget import SharedBudget
+from mnemon_server.services.limits.budget import SharedBudget
 from mnemon_server.transport.conversions import Conversions
 from mnemon_server.transport.errors import MalformedMessageError
 from mnemon_server.transport.http.forms import Form

@@ -11,10 +11,10 @@ import grpc
 
 from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
 from mnemon_server.domain.observation.tracing import Trace
-from mnemon_server.services.shared.accounts import Account
-from mnemon_server.services.shared.answers import NOBODY, Room
-from mnemon_server.services.shared.ids import new_id
-from mnemon_server.services.shared.outbox import Sending
+from mnemon_server.services.limits.accounts import Account
+from mnemon_server.services.limits.outbox import Sending
+from mnemon_server.services.reading.answers import NOBODY, Room
+from mnemon_server.services.writing.ids import new_id
 
 Piece = Callable[[], AbstractAsyncContextManager[None]]
 Trailers = tuple[tuple[str, str | bytes], ...]

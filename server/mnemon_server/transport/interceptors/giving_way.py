@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic
 
-from mnemon_server.services.shared.budget import SharedBudget
+from mnemon_server.services.limits.budget import SharedBudget
 
 PAUSE_MAX_S = 0.25
 """The longest pause after a piece of a stream's work."""

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from mnemon_server.services.shared.accounts import Accounts
-from mnemon_server.services.shared.budget import SharedBudget
-from mnemon_server.services.shared.outbox import Outbox
+from mnemon_server.services.limits.accounts import Accounts
+from mnemon_server.services.limits.budget import SharedBudget
+from mnemon_server.services.limits.outbox import Outbox
 from mnemon_server.transport.interceptors.base import Method, Piece
 from mnemon_server.transport.interceptors.giving_way import GivingWay
 from mnemon_server.transport.interceptors.turns import Turns

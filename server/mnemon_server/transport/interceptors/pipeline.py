@@ -13,9 +13,9 @@ import structlog
 from grpc import aio
 
 from mnemon_server.domain.access import Principal
-from mnemon_server.services.shared.accounts import Account
-from mnemon_server.services.shared.outbox import FREE_BYTES, Sending
-from mnemon_server.services.shared.pause import LARGE_BYTES
+from mnemon_server.services.background.pause import LARGE_BYTES
+from mnemon_server.services.limits.accounts import Account
+from mnemon_server.services.limits.outbox import FREE_BYTES, Sending
 from mnemon_server.transport.interceptors.abort import abort, failure_of
 from mnemon_server.transport.interceptors.access import Access, Admit
 from mnemon_server.transport.interceptors.audit import NO_IDS, Audit

@@ -7,8 +7,8 @@ from typing import Any
 from grpc import aio
 
 from mnemon_server.domain.errors import NotServingError
-from mnemon_server.services.shared.outbox import Outbox, Sending, SlowReaderError
-from mnemon_server.services.shared.pause import LARGE_BYTES
+from mnemon_server.services.background.pause import LARGE_BYTES
+from mnemon_server.services.limits.outbox import Outbox, Sending, SlowReaderError
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.abort import abort
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Stream, current_call

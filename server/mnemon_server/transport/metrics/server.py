@@ -24,8 +24,8 @@ from mnemon_server.domain.observation.figures import (
     WATCH_LAG_SECONDS,
     Tally,
 )
-from mnemon_server.services.shared.accounts import Accounts, Usage
-from mnemon_server.services.shared.gauges import VaultGauges
+from mnemon_server.services.background.gauges import VaultGauges
+from mnemon_server.services.limits.accounts import Accounts, Usage
 from mnemon_server.services.vaults import VaultPool
 from mnemon_server.transport.health import HealthServicer
 from mnemon_server.transport.http.application import Application, Page

@@ -9,7 +9,7 @@ from mnemon.v1 import archive_pb2_grpc
 from mnemon_server.domain.archive import ImportStart
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.services.archive.importing import ImportItem
-from mnemon_server.services.shared.pause import Pause
+from mnemon_server.services.background.pause import Pause
 from mnemon_server.transport.convert import archive as convert
 from mnemon_server.transport.convert import archive_requests as requests
 from mnemon_server.transport.incidents import report

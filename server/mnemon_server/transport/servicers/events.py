@@ -11,7 +11,7 @@ from mnemon.v1 import episodic_pb2 as pb
 
 from mnemon_server.domain.errors import EventNotFoundError, InvalidArgumentError, MnemonError
 from mnemon_server.domain.events import EVENTS_PER_MESSAGE_MAX, EventReceipt, RecordEvent, StoredEvent
-from mnemon_server.services.shared.pause import Pause
+from mnemon_server.services.background.pause import Pause
 from mnemon_server.transport.convert import event_requests as requests
 from mnemon_server.transport.convert import events as convert
 from mnemon_server.transport.convert.event_requests import read_record

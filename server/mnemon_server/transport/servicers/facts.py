@@ -9,7 +9,7 @@ from mnemon.v1 import facts_pb2_grpc
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.facts import PutFact
 from mnemon_server.domain.records import View
-from mnemon_server.services.shared.pause import Pause, converted
+from mnemon_server.services.background.pause import Pause, converted
 from mnemon_server.transport.convert import fact_requests as requests
 from mnemon_server.transport.convert import facts as convert
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision

@@ -6,7 +6,7 @@ from typing import Any
 
 from mnemon_server.domain.errors import InvalidPageTokenError
 from mnemon_server.domain.events import EventPosition
-from mnemon_server.services.shared.token_seal import TokenSeal
+from mnemon_server.services.reading.token_seal import TokenSeal
 
 Place = int | EventPosition | tuple[str, ...]
 """Where a page ends: at a position, at an event, or at the labels of a namespace."""

@@ -5,8 +5,8 @@ from dataclasses import replace
 from mnemon.v1 import tools_pb2 as pb
 from mnemon.v1 import tools_pb2_grpc
 
-from mnemon_server.services.shared.answers import Room
-from mnemon_server.services.shared.pause import converted
+from mnemon_server.services.background.pause import converted
+from mnemon_server.services.reading.answers import Room
 from mnemon_server.transport.convert import tool_requests as requests
 from mnemon_server.transport.convert import tools as convert
 from mnemon_server.transport.interceptors.base import Context, current_call, request_bytes

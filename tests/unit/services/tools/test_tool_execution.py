@@ -30,7 +30,7 @@ from mnemon_server.domain.tools import (
     ToolKind,
     ToolOutput,
 )
-from mnemon_server.services.shared.answers import AnswerMemory, Room
+from mnemon_server.services.reading.answers import AnswerMemory, Room
 
 from tests.support.tool_call_fuzzing import written, written_in_vcp
 from tests.support.tool_endpoints import ToolServer, saying, tool_server

@@ -10,7 +10,7 @@ from mnemon.v1 import common_pb2
 
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.records import METADATA_LIST_MAX, MetadataValue
-from mnemon_server.services.shared.field_masks import covers
+from mnemon_server.services.writing.field_masks import covers
 from mnemon_server.wire.values import time_from_pb, value_from_pb
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX
-from mnemon_server.services.shared.pause import converted
+from mnemon_server.services.background.pause import converted
+from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
 
 Pieces = Sequence[bytes]
 """The bytes of a message, in their order."""

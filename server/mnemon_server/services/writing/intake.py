@@ -8,9 +8,9 @@ from mnemon_server.domain.errors import FieldViolation, IndexingError, InvalidAr
 from mnemon_server.domain.records import WriteReceipt
 from mnemon_server.engines.promises.records import WriteGuard
 from mnemon_server.engines.promises.values import DocumentWrite
-from mnemon_server.services.shared.pause import Pause
-from mnemon_server.services.shared.write_batcher import WriteBatcher
-from mnemon_server.services.shared.write_order import in_turn
+from mnemon_server.services.background.pause import Pause
+from mnemon_server.services.writing.write_batcher import WriteBatcher
+from mnemon_server.services.writing.write_order import in_turn
 
 T = TypeVar("T")
 Request = TypeVar("Request")

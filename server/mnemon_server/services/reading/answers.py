@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from mnemon_server.domain.access.quotas import UNLIMITED
 from mnemon_server.domain.errors import TooManyRequestsError
-from mnemon_server.services.shared.accounts import Account
-from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.limits.accounts import Account
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from mnemon_server.domain.encoding import request_digest
 from mnemon_server.domain.errors import BackendConnectionError, MnemonError
 from mnemon_server.domain.records import AckLevel, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
+from mnemon_server.services.background.engine_futures import completion
 from mnemon_server.services.search.index_applier import IndexApplier
-from mnemon_server.services.shared.engine_futures import completion
 
 
 def request_key(request_id: str, *parts: Any) -> RequestKey | None:

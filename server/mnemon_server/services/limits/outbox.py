@@ -9,9 +9,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from mnemon_server.domain.errors import ErrorReason, MnemonError, TooManyRequestsError
-from mnemon_server.services.shared.accounts import Account
-from mnemon_server.services.shared.budget import SharedBudget
-from mnemon_server.services.shared.fair_line import FairLine
+from mnemon_server.services.limits.accounts import Account
+from mnemon_server.services.limits.budget import SharedBudget
+from mnemon_server.services.limits.fair_line import FairLine
 
 BYTES_MAX = 24 << 20
 FREE_BYTES = 16 << 10

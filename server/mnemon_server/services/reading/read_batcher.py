@@ -7,9 +7,9 @@ from time import monotonic
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from mnemon_server.engines.promises.values import Fits
-from mnemon_server.services.shared.answers import Room
-from mnemon_server.services.shared.at_once import AtOnce
-from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.reading.answers import Room
+from mnemon_server.services.reading.at_once import AtOnce
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from mnemon_server.services.shared.engine_futures import completion
+from mnemon_server.services.background.engine_futures import completion
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.observation.tracing import traced
-from mnemon_server.services.shared.engine_futures import completion
+from mnemon_server.services.background.engine_futures import completion
 
 Write = TypeVar("Write")
 Receipt = TypeVar("Receipt")

@@ -1,0 +1,1 @@
+"""Reading: answers within a budget of bytes, pages, batches, and the filters of callers."""

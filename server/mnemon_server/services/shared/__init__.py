@@ -1,1 +1,0 @@
-"""Code that several services share."""
