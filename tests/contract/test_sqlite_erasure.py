@@ -1,8 +1,6 @@
 """Text removed from an open vault, or replaced in it, soon leaves all of its files."""
 
-import queue
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,11 +16,12 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import PruneReason
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
+from mnemon_server.engines.events.settings import EventEngineSettings
 from mnemon_server.engines.promises.values import DocumentUpdate
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
-from tests.contract.timeline_suite import SETTINGS, append, get, happening
+from tests.contract.timeline_suite import SEGMENT_EVENTS_MAX, SETTINGS, append, get, happening
 from tests.contract.vault_suite import DIMENSION, key, unit_vector, write
 from tests.contract.vault_transactions import statement
 from tests.support.databases import content_of, files_below, open_database
@@ -32,12 +31,12 @@ from tests.support.server import wait_until
 DELAY_S = 0.05
 
 
-def open_vault(folder: Path, erasure_delay_s: float = DELAY_S) -> SQLiteVault:
+def open_vault(folder: Path, erasure_delay_s: float = DELAY_S, events: EventEngineSettings = SETTINGS) -> SQLiteVault:
     vault = SQLiteVault(
         folder,
         model_identity="test/1",
         dimension=DIMENSION,
-        settings=VaultSettings(events=SETTINGS, erasure_delay_s=erasure_delay_s),
+        settings=VaultSettings(events=events, erasure_delay_s=erasure_delay_s),
         embed_events=lambda texts: [unit_vector(0) for _ in texts],  # type: ignore[arg-type,return-value]
     )
     assert vault.events.wait_until_warm(60)
@@ -165,28 +164,16 @@ def test_text_removed_before_a_kill_is_erased_after_the_start(tmp_path: Path) ->
     vault.close()
 
 
-def test_removed_events_count_as_pending_until_their_file_is_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deletion, counts, reopened = Path.unlink, queue.Queue[int](), threading.Event()
-    vault: SQLiteVault
-
-    def unlink(path: Path, missing_ok: bool = False) -> None:  # noqa: FBT001 - as Path.unlink
-        if path.suffix == ".segment" and "cedarword" in path.read_text(errors="ignore"):
-            assert reopened.wait(60)
-            counts.put(vault.events.status().removal_pending_count)
-        deletion(path, missing_ok=missing_ok)
-
-    # After a restart, records.db itself holds no removed text that would be counted, too.
-    first = open_vault(tmp_path / "d", 3600)
-    append(first.events, happening("e", content="cedarword"), happening("f"))
+def test_removed_events_count_as_pending_until_their_file_is_deleted(tmp_path: Path) -> None:
+    first = open_vault(tmp_path / "d", 3600, replace(SETTINGS, erase_delay_s=3600))
+    append(first.events, happening("e", content="cedarword"))
+    append(first.events, *(happening(f"f{number}") for number in range(SEGMENT_EVENTS_MAX)))
     wait_until(lambda: any(name.endswith(".segment") for name in files_with(tmp_path, "cedarword")))
     first.events.prune(get(first.events, "e"), PruneReason.REQUESTED).result()
+    assert first.events.status().removal_pending_count == 1
     first.close()
-    monkeypatch.setattr(Path, "unlink", unlink)
+    # After a restart, records.db itself holds no removed text that would be counted, too.
     vault = open_vault(tmp_path / "d")
-    reopened.set()
-    assert counts.get(timeout=60) == 1
     wait_until(lambda: pending(vault) == 0)
     assert files_with(tmp_path, "cedarword") == []
     vault.close()

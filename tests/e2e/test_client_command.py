@@ -342,8 +342,7 @@ def test_a_terminal_gets_tables(address: str, memory: Client, notes: Path) -> No
     assert "viaggi" not in listed.stdout
     assert "there are more; the first 2 are shown" in listed.stderr
     rebuilt = run(address, "rebuild-index")
-    assert rebuilt.stderr.splitlines()[-1] == "3 of 3"
-    assert rebuilt.stdout == "rebuilt the index of 3 documents\n"
+    assert (rebuilt.returncode, "the backend local has no vector index to rebuild" in rebuilt.stderr) == (1, True)
 
 
 def test_a_filter_that_no_document_can_match_is_an_error_that_names_it(

@@ -15,6 +15,7 @@ from google.rpc import error_details_pb2
 from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
+from tests.support.databases import contents_of
 from tests.support.episodic_messages import (
     at,
     compact,
@@ -54,11 +55,6 @@ async def query(episodic: Any, **request: Any) -> pb.QueryWindowResponse:
 def of(user: str = "", **scope: str) -> pb.EpisodicEventFilter:
     """A filter for the events of a scope."""
     return pb.EpisodicEventFilter(scope={"user": user, **scope})
-
-
-def bytes_below(folder: Path) -> bytes:
-    """The bytes of all files in the folder."""
-    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
 
 async def test_record_episodic_event(connection: Connection) -> None:
@@ -278,7 +274,7 @@ async def test_pruned_text_leaves_the_disk(tmp_path: Path) -> None:
 
         await eventually(is_removed, 60.0)
         assert len(await recent(episodic)) == 12
-    stored = bytes_below(tmp_path)
+    stored = contents_of(tmp_path)
     assert [n for n in range(25) if f"secret{n}word".encode() in stored] == list(range(1, 25, 2))
 
 
@@ -328,7 +324,7 @@ async def test_retention_policy(tmp_path: Path) -> None:
         named = [(one.event_id, one.content_hash) for event in pruned for one in event.episodic_pruned.events]
         assert sorted(named) == sorted((key, hashlib.sha256(text.encode()).hexdigest()) for key, text in old.items())
         assert {event.scope.user for event in pruned} == {"ada"}
-    assert b"old 3" not in bytes_below(tmp_path)
+    assert b"old 3" not in contents_of(tmp_path)
 
 
 async def test_a_sweep_that_would_remove_more_than_its_share_is_stopped_and_reported(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The vector index follows the records: acknowledged writes, rebuilding, gaps, and searches in the meantime."""
 
 import asyncio
+import urllib.error
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -58,8 +59,13 @@ async def found_through_index(opened: DocumentStore, text: str) -> list[str]:
 
 
 def held(chroma: ChromaServer, name: str) -> int:
-    """How many records the collection has."""
-    return int(request(chroma, f"/{collection_id(chroma, name)}/count", method="GET"))
+    """How many records the collection has; 0 while it is made again."""
+    try:
+        return int(request(chroma, f"/{collection_id(chroma, name)}/count", method="GET"))
+    except urllib.error.HTTPError as error:
+        if error.code != 404:
+            raise
+        return 0
 
 
 def remove(chroma: ChromaServer, name: str, *doc_ids: str) -> None:
