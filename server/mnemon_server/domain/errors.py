@@ -51,6 +51,7 @@ written for clients: they contain no path, no stored text and no text of a drive
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 
 class ErrorReason(StrEnum):
@@ -121,6 +122,12 @@ class MnemonError(Exception):
     """Base class of all errors of the product."""
 
     reason = ErrorReason.INTERNAL
+
+    def __copy__(self) -> Self:
+        """An equal error. The constructors cannot make it: they take parts of the message, not the message."""
+        copied = type(self).__new__(type(self), *self.args)
+        copied.__dict__.update(self.__dict__)
+        return copied
 
 
 class InvalidArgumentError(MnemonError, ValueError):

@@ -1,0 +1,22 @@
+"""Errors that several callers get, each a copy of its own."""
+
+from copy import copy
+
+import pytest
+from mnemon_server.domain.damage import PageDamagedError
+from mnemon_server.domain.errors import EventExistsError, InvalidArgumentError, MnemonError, RecordDamagedError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PageDamagedError("records.db", [15]),
+        RecordDamagedError("document", "d1"),
+        EventExistsError("e1"),
+        InvalidArgumentError.of("user", "must have at most 128 characters"),
+    ],
+)
+def test_a_copy_of_an_error_says_the_same(error: MnemonError) -> None:
+    copied = copy(error)
+    assert copied is not error
+    assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))
