@@ -26,8 +26,8 @@ class MaintenanceHealth:
         return problem.message if problem else None
 
     def report(self, name: str, problem: EventsWarning) -> None:
-        """Records a problem, or that it persists."""
-        if name not in self._problems:
+        """Records a problem, or that it persists. One that several tasks meet is told once."""
+        if name not in self._problems and problem not in self._problems.values():
             self._unsaid.append(problem)
         self._problems[name] = problem
 

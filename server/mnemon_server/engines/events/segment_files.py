@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from sys import intern
@@ -50,6 +50,8 @@ _IDLE_MAX = 200
 _READER_CACHE_KIB, _WRITER_CACHE_KIB = 256, 32_768
 _HASH_BITS, _PROBE_BITS, _PROBES = 10, 21, 3
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, PageDamagedError, WrongKeyError, UnicodeDecodeError)
+_UNREADABLE = frozenset({apsw.SQLITE_IOERR_READ, apsw.SQLITE_IOERR_SHORT_READ})
+"""A draft is kept in memory while it is filled, so these are about what is read."""
 _FOREIGN = "it is not a segment of this layout"
 _LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG})
 """Errors that mean loss. After any other error on opening, such as too many open files, the file may be intact."""
@@ -263,6 +265,9 @@ class Draft:
                 raise SegmentDamagedError(source, str(error)) from error
             raise StorageFailedError(f"could not write {self.name}: {error}") from error
         except apsw.Error as error:
+            # The stubs of apsw lack the attribute.
+            if source and getattr(error, "extendedresult", 0) in _UNREADABLE:
+                raise SegmentDamagedError(source, str(error)) from error
             raise StorageFailedError(f"could not write {self.name}: {error}") from error
 
 
@@ -380,13 +385,15 @@ class SegmentFiles:
             close_quietly(connection)
 
     def discard(self, name: str) -> None:
-        """Deletes a file that no segment has any more. Threads that have it open can still read it.
+        """Deletes a file that no segment has any more, for good. Threads that have it open can still read it.
 
         Raises StorageFailedError if it cannot be deleted.
         """
         self.forget(name)
         with translated("remove", name):
             (self.folder / name).unlink(missing_ok=True)
+            if self.folder.is_dir():
+                sync(self.folder)
 
     def set_aside(self, name: str) -> bool:
         """Moves a damaged file that no segment has any more into the quarantine; returns whether there was one."""
@@ -400,6 +407,15 @@ class SegmentFiles:
             sync(self.folder)
         log.warning("%s is in the quarantine", name)
         return True
+
+    def discard_copies(self, names: Sequence[str]) -> None:
+        """Deletes files of the quarantine for good. Raises StorageFailedError if that fails."""
+        with translated("clear", QUARANTINE):
+            for name in names:
+                (self.quarantine / name).unlink(missing_ok=True)
+            # Also without names: an earlier call may have failed here.
+            if self.quarantine.is_dir():
+                sync(self.quarantine)
 
     def names(self, folder: Path) -> list[str]:
         """The names of the files in one of the two folders, sorted. Raises StorageFailedError."""

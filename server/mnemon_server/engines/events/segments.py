@@ -56,7 +56,7 @@ class SegmentStore:
         self._connections = connections
         self._journal = journal
         self.is_unsettled = False
-        """Whether `tidy` must find out what a failed change has done."""
+        """Whether a change is running, or `tidy` must find out what one that failed has done."""
         self.erasing_count = 0
         """The number of removed events in files that records.db no longer refers to, but that still exist."""
 
@@ -120,6 +120,10 @@ class SegmentStore:
             return False
         return True
 
+    def _draft(self, row: SegmentRow) -> Draft:
+        self.is_unsettled = True
+        return self.files.draft(row)
+
     def seal(self, row: SegmentRow) -> None:
         """Writes the file of a segment that receives no more events, whose rows may then be deleted.
 
@@ -127,7 +131,7 @@ class SegmentStore:
             RecordDamagedError: records.db is damaged.
             StorageFullError, StorageFailedError: the disk is full, failed, or gives back other data.
         """
-        draft = self.files.draft(row)
+        draft = self._draft(row)
         try:
             with draft.attached(self.files.keys.folder / RECORDS):
                 draft.copy(row.segment_id, row.last_sequence, _NOTHING)
@@ -151,7 +155,7 @@ class SegmentStore:
         row = _next_generation(rows)
         added: tuple[SegmentRow, Summary] | None = None
         if any(segment.event_count for segment in group):
-            draft = self.files.draft(row)
+            draft = self._draft(row)
             try:
                 for segment in group:
                     with draft.attached(self.files.folder / segment.row.file_name):
@@ -209,7 +213,7 @@ class SegmentStore:
 
     def _salvaged(self, row: SegmentRow, renewed: SegmentRow, dead: Sequences, *, in_memory: bool) -> Draft:
         """A draft with the events of a damaged segment that can be read, or that records.db still has."""
-        draft = self.files.draft(renewed, in_memory=in_memory)
+        draft = self.files.draft(renewed, in_memory=True) if in_memory else self._draft(renewed)
         try:
             with draft.attached(self.files.keys.folder / RECORDS):
                 draft.copy(row.segment_id, row.last_sequence, dead)
@@ -248,8 +252,13 @@ class SegmentStore:
         if added:
             self.catalogue.add(added[0].file_name, added[1])
 
+        discarded = [row.file_name for row in replaced if row.is_sealed and not is_damaged]
+
         def swap(records: apsw.Connection) -> None:
             tables.replace_segments(records, replaced, added[0] if added else None, erased)
+            if discarded:
+                left = [name for name in tables.discarded_files(records) if (self.files.folder / name).exists()]
+                tables.set_discarded_files(records, [*left, *discarded])
             if added and not replaced[0].is_sealed:
                 _mark_removed_meanwhile(records, added[0])
             note(records)
@@ -265,8 +274,8 @@ class SegmentStore:
         self.is_unsettled, self.erasing_count = False, 0
 
     def tidy(self, spared: Collection[str] = ()) -> None:
-        """Cleans up files that are not in records.db: deletes drafts and the remains of interrupted rewrites, whose
-        events are in the current file, and moves all others to the quarantine.
+        """Cleans up files that are not in records.db: deletes drafts, replaced files and the remains of interrupted
+        rewrites, whose events are in the current file, and moves all others to the quarantine.
 
         Args:
             spared: damaged files, whose segments' other generations are kept.
@@ -277,11 +286,14 @@ class SegmentStore:
         self.commit(lambda records: None)
         rows = self.rows()
         named = {row.file_name for row in rows if row.is_sealed}
+        with self._connections.lend() as records:
+            discarded = tables.discarded_files(records)
         owners = [row for row in rows if row.file_name not in spared]
         self.catalogue.keep(named)
         for name in self.files.names(self.files.folder):
             if name not in named:
-                self._clear(name, is_remnant=name.endswith(DRAFT_SUFFIX) or _owner(name, owners) is not None)
+                is_remnant = name in discarded or name.endswith(DRAFT_SUFFIX) or _owner(name, owners) is not None
+                self._clear(name, is_remnant=is_remnant)
         self.is_unsettled, self.erasing_count = False, 0
 
     def _clear(self, name: str, *, is_remnant: bool) -> None:
@@ -300,12 +312,14 @@ class SegmentStore:
         """
         if not len(erased):
             return
+        found: list[str] = []
         for name in self.files.names(self.files.quarantine):
             # Copies of merged segments have their former numbers.
             owner = _owner(name, rows)
             if owner is not None and np.any((erased >= _first(name)) & (erased <= owner.last_sequence)):
-                (self.files.quarantine / name).unlink(missing_ok=True)
-                log.warning("%s was deleted from the quarantine: it may contain a removed event", name)
+                found.append(name)
+                log.warning("%s is deleted from the quarantine: it may contain a removed event", name)
+        self.files.discard_copies(found)
 
 
 def _fits(run: Group, settings: EventEngineSettings) -> bool:

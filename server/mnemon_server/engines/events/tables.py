@@ -31,6 +31,7 @@ HEALTHY = EventsWarning("info", "the timeline is healthy again", "")
 
 _SEQUENCE_KEY = "timeline.sequence"
 _VERSION_KEY = "timeline.version"
+_DISCARDED_KEY = "timeline.discarded"
 _SCRUB_KEY = "timeline.scrub_time"
 _WARNED_KEY = "timeline.warned"
 _SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
@@ -145,6 +146,16 @@ def replace_segments(
         put_segment(connection, added)
     connection.execute("DELETE FROM timeline_dead WHERE sequence IN (SELECT value FROM carray(?))", (id_array(erased),))
     change_version(connection)
+
+
+def discarded_files(connection: apsw.Connection) -> list[str]:
+    """The names of the files that were replaced last, and may still exist."""
+    return list(json.loads(connection.execute(_GET_META, (_DISCARDED_KEY,)).get or "[]"))
+
+
+def set_discarded_files(connection: apsw.Connection, names: Sequence[str]) -> None:
+    """Stores which files are to be deleted, because a segment without events leaves no row that says so."""
+    connection.execute(_SET_META, (_DISCARDED_KEY, json.dumps(names)))
 
 
 # Events

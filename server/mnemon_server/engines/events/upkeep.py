@@ -208,16 +208,14 @@ class Upkeep:
     def _run(self) -> None:
         while not self._closing.is_set():
             self._wake.clear()
-            if self._warm.is_set():
-                self.turn()
-            elif self._attempt("loading"):
-                self._warm.set()
-                continue
+            self.turn()
             self._wake.wait(self._schedule.seconds_until_due())
 
     def turn(self) -> None:
-        """Runs the tasks that are due."""
-        for name in self._tasks:
+        """Runs the tasks that are due, the first of which reads the summaries of all segments."""
+        if not self.is_warm and self._attempt("loading"):
+            self._warm.set()
+        for name in self._tasks if self.is_warm else ():
             if self._schedule.is_due(name) and not self._closing.is_set():
                 self._attempt(name)
         if self._schedule.is_due("telling") or (self._health.is_unsaid and not self._schedule.is_held("telling")):
@@ -237,7 +235,8 @@ class Upkeep:
         except SegmentDamagedError as damage:
             log.warning("%s", damage)
             self.repair_soon(damage.name)
-            self._schedule.put(name, self._settings.retry_s)
+            # Not a problem to report: the repair reports it. But it may find nothing.
+            self._schedule.failed(name)
             return False
         except StorageFullError:
             problem = full_warning()
@@ -351,11 +350,12 @@ class Upkeep:
 
     def _scrub_next(self) -> None:
         started = self._monotonic()
-        self._scrubbing = self._scrubbing or self._scrubbed()
-        for _ in self._scrubbing:
+        # After a failure it starts anew.
+        scrubbing, self._scrubbing = self._scrubbing or self._scrubbed(), None
+        for _ in scrubbing:
+            self._scrubbing = scrubbing
             self._pause("scrub", started, self._settings.scrub_share_max)
             return
-        self._scrubbing = None
         self._schedule.put("scrub", self._settings.scrub_interval_s)
 
     def _scrubbed(self) -> Iterator[None]:
