@@ -51,7 +51,6 @@ written for clients: they contain no path, no stored text and no text of a drive
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
 
 
 class ErrorReason(StrEnum):
@@ -122,12 +121,6 @@ class MnemonError(Exception):
     """Base class of all errors of the product."""
 
     reason = ErrorReason.INTERNAL
-
-    def __copy__(self) -> Self:
-        """An equal error. The constructors cannot make it: they take parts of the message, not the message."""
-        copied = type(self).__new__(type(self), *self.args)
-        copied.__dict__.update(self.__dict__)
-        return copied
 
 
 class InvalidArgumentError(MnemonError, ValueError):

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextvars import Context
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -114,7 +113,7 @@ async def _answer(calls: Sequence[_Call[Any]], future: "Future[list[Any]]") -> N
         for call in calls:
             if not call.waiter.done():
                 # A copy for each record: one error raised in several tasks would mix their tracebacks.
-                call.waiter.set_result([copy(error) for _ in call.writes])
+                call.waiter.set_result([copy_of(error) for _ in call.writes])
         return
     except Exception as error:  # noqa: BLE001 - the callers receive it
         for call in calls:
@@ -131,3 +130,10 @@ async def _answer(calls: Sequence[_Call[Any]], future: "Future[list[Any]]") -> N
         if not call.waiter.done():
             call.waiter.set_result(results[start:end])
         start = end
+
+
+def copy_of(error: MnemonError) -> MnemonError:
+    """An equal error. Its constructor cannot make it: it takes parts of the message, not the message."""
+    copied = type(error).__new__(type(error), *error.args)
+    copied.__dict__.update(error.__dict__)
+    return copied

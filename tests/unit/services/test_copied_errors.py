@@ -1,10 +1,9 @@
 """Errors that several callers get, each a copy of its own."""
 
-from copy import copy
-
 import pytest
 from mnemon_server.domain.damage import PageDamagedError
 from mnemon_server.domain.errors import EventExistsError, InvalidArgumentError, MnemonError, RecordDamagedError
+from mnemon_server.services.writing.write_batcher import copy_of
 
 
 @pytest.mark.parametrize(
@@ -17,6 +16,6 @@ from mnemon_server.domain.errors import EventExistsError, InvalidArgumentError, 
     ],
 )
 def test_a_copy_of_an_error_says_the_same(error: MnemonError) -> None:
-    copied = copy(error)
+    copied = copy_of(error)
     assert copied is not error
     assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))
