@@ -54,7 +54,7 @@ _LETTERS = str.maketrans(
 )
 _COMPOUNDING = frozenset({"danish", "dutch", "finnish", "german", "hungarian", "norwegian", "swedish"})
 """Languages that write compounds as one word. Its last part is the subject: "Krankenhaus" is a "Haus"."""
-_ORDINAL = re.compile("([0-9]+)(?:st|nd|rd|th)")
+_ORDINAL = re.compile("([0-9]+)(?:st|[nr]d|th)")
 _PART_LETTERS = 4
 _FEW_WORDS = 3
 _WORD_LENGTH_MAX = 64
