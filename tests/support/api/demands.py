@@ -188,6 +188,7 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "MergeRuleConfig.name": _RULE_NAME,
     "MergeRuleConfig.extends": _RULE_NAME,
     "MergeRuleConfig.description": _text(DESCRIPTION_BYTES_MAX),
+    "MemoryFilter.metadata": {"properties": {"timestampValue": {"type": "null"}, "stringListValue": {"type": "null"}}},
     "MetadataValue.string_value": _text(METADATA_TEXT_BYTES_MAX),
     "QueryWindowRequest.limit": _numbers(0, EVENTS_MAX),
     "QueryWindowRequest.last_days": _numbers(1, LAST_DAYS_MAX),
