@@ -83,6 +83,6 @@ def _folder_of_processes() -> None:
 
 @pytest.fixture(scope="session")
 def chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
-    """One Chroma server for all tests that leave it running. Each uses collections of its own."""
+    """One Chroma server for all tests that leave it running. Each test has separate collections."""
     with ChromaServer(tmp_path_factory.mktemp("chroma") / "data") as server:
         yield server

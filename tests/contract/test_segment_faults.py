@@ -1,4 +1,4 @@
-"""What becomes of events when the power or a call fails while segments are sealed, erased, merged or repaired."""
+"""Power cuts and failing calls while segments are sealed, erased, merged or repaired."""
 
 import errno
 import json
@@ -40,7 +40,7 @@ FEW = replace(SETTINGS, segment_events_max=6, joined_min=2, erase_delay_s=0.0)
 
 @dataclass
 class Promised:
-    """What the callers know."""
+    """The callers' knowledge."""
 
     stored: set[str] = field(default_factory=set)
     maybe_stored: set[str] = field(default_factory=set)
@@ -97,7 +97,7 @@ class Trial:
                 self.promised.stored.add(name)
 
     def remove(self, *numbers: int) -> None:
-        """Removes events, as far as they are found."""
+        """Removes the events that are found."""
         names = [f"e{number:03}" for number in numbers]
         with suppress(MnemonError):
             found = [one for one in self.reads.get(names, None) if one]
@@ -129,7 +129,7 @@ class Trial:
         return {one.position.event_id for one in self.reads.window(ALL, None, 1_000).events}
 
     def lost(self) -> int:
-        """The number of events that are told as lost."""
+        """The number of events reported as lost."""
         with self.connections.lend() as records:
             return sum(one.event_count for one in tables.lost_ranges(records))
 
@@ -138,7 +138,7 @@ class Trial:
         return [json.loads(change.details)["severity"] for change in told(self, *TOLD)]
 
     def check(self, losable: frozenset[str] = frozenset()) -> None:
-        """Checks all promises, once the work is done. Of `losable` events, those that are lost must be told."""
+        """Checks all promises, once the work is done. Lost events must be `losable` and reported."""
         found, promised = self.found(), self.promised
         missing = promised.surely_there - found
         assert missing <= losable and self.lost() == len(missing)

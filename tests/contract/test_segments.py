@@ -1,5 +1,5 @@
 """Sealed segments: what is removed leaves them, they are merged while events are recorded and read, and damage costs
-only what it hits, which is told to the number.
+only what it hits, and the exact number is reported.
 """
 
 import json
@@ -77,7 +77,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def row_count(folder: Path) -> int:
-    """How many events are in records.db."""
+    """The number of events in records.db."""
     with closing(open_database(folder / "records.db", flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         return int(connection.execute("SELECT count(*) FROM timeline_event").get)
 
@@ -88,7 +88,7 @@ def folder(kept: Path, tmp_path: Path) -> Path:
 
 
 def expect_lost(folder: Path, allowed: set[int], *, is_damaged: bool = True) -> set[int]:
-    """Opens a damaged vault: each event is as it was stored, or told as lost. Returns the sequences of lost events."""
+    """Opens a damaged vault: each event is unchanged or reported as lost. Returns the sequences of lost events."""
     with closing(opened(folder)) as vault:
         events = vault.events
         events.scrub()

@@ -1,4 +1,4 @@
-"""What every timeline must do: the suite behind `engines/promises/events.py`. Subclass it and open a vault."""
+"""The contract of every event engine: the suite for `engines/promises/events.py`. Subclass it and open a vault."""
 
 from datetime import timedelta
 from pathlib import Path

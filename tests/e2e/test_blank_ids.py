@@ -1,4 +1,4 @@
-"""An id in which nothing can be seen is refused with its field: of a user, another part of a scope, or a record."""
+"""An id without a visible character is refused with its field, whether of a user, another scope or a record."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -59,7 +59,7 @@ async def found_through_index(opened: DocumentStore, text: str) -> list[str]:
 
 
 def held(chroma: ChromaServer, name: str) -> int:
-    """How many records the collection has; 0 while it is made again."""
+    """The number of records in the collection; 0 while it is being recreated."""
     try:
         return int(request(chroma, f"/{collection_id(chroma, name)}/count", method="GET"))
     except urllib.error.HTTPError as error:

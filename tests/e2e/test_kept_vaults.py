@@ -1,4 +1,4 @@
-"""What an earlier version stored: its archive is imported, and its data folder is refused with what to do."""
+"""Earlier versions: their archives are imported, and their data folders are refused with advice."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""/openapi.json and the server agree on every form in which JSON can write a value."""
+"""/openapi.json and the server agree on every JSON form of a value."""
 
 import json
 from pathlib import Path

@@ -60,7 +60,7 @@ class FaultyVFS(apsw.VFS):
 
 
 class Content:
-    """What was synced of a file, and what was written since."""
+    """The synced content of a file, and the writes since."""
 
     def __init__(self, synced: bytes = b"") -> None:
         self.synced = synced
@@ -74,7 +74,7 @@ class Content:
         self.synced, self.unsynced = bytes(content[:size]), []
 
     def torn(self, rng: random.Random) -> bytes:
-        """What a power cut may leave."""
+        """A state that a power cut may leave."""
         content = bytearray(self.synced)
         for offset, data in self.unsynced:
             for start in range(0, len(data), SECTOR):

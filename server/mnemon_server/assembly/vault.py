@@ -117,7 +117,7 @@ def _signer(settings: Settings) -> Sign:
 
 
 VIEWS_MAX = 1_000
-"""How many views are kept. A view is a few small objects, made anew in less than a millisecond."""
+"""The number of cached views. A view is a few small objects, built in less than a millisecond."""
 
 
 class _Refusing:

@@ -84,7 +84,7 @@ def _next_steps(folder: Path, *, has_damage: bool, has_bad_backup: bool) -> Iter
     if has_damage:
         yield (
             f"Next: stop the server and run `mnemon-server repair --data-dir {where} --dry-run`. For each file, it "
-            "says whether `repair` can make it anew from the rest, or only a backup brings it back: "
+            "says whether `repair` can rebuild it from the rest, or only a backup brings it back: "
             f"`mnemon-server restore BACKUP --data-dir {where} --tenant TENANT --replace`."
         )
     if has_bad_backup:

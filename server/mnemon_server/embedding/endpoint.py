@@ -135,7 +135,7 @@ class EndpointEmbedder:
         return 1.0
 
     def forget(self) -> None:
-        """Does nothing: it keeps no texts."""
+        """Does nothing, since no texts are cached."""
 
     def close(self) -> None:
         """Closes connections; waits between attempts end."""

@@ -71,7 +71,7 @@ class HashingEmbedder:
         return 1.0
 
     def forget(self) -> None:
-        """Does nothing: it keeps no texts."""
+        """Does nothing, since no texts are cached."""
 
     def close(self) -> None:
         """Closes the embedder. Later calls raise EmbeddingError."""

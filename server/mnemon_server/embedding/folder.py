@@ -45,7 +45,7 @@ _NO_LIMIT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class FolderSettings:
-    """How a model is used, as its folder says."""
+    """The settings of a model, read from its folder."""
 
     pooling: str | None
     """`cls`, `mean` or `lasttoken`; None if the folder does not say it."""
@@ -59,7 +59,7 @@ class FolderSettings:
 
 def read_folder_settings(folder: Path) -> FolderSettings:
     """Reads `modules.json`, the pooling's `config.json`, `sentence_bert_config.json`, `tokenizer_config.json`,
-    `config.json` and `config_sentence_transformers.json`, as far as they are there.
+    `config.json` and `config_sentence_transformers.json`, both optional.
 
     Raises:
         EmbeddingError: a file cannot be read, or asks for what is not supported. The message names it.
@@ -121,7 +121,7 @@ def _sequence_max(folder: Path) -> int:
 
 
 def _prompts(path: Path, config: Mapping[str, Any]) -> tuple[str, str]:
-    """What comes before a query, and before a passage."""
+    """The prefixes of queries and of passages."""
     prompts: Any = config.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(prompt, str) for prompt in prompts.values()):
         raise EmbeddingError(f"{path}: prompts must map names to texts.")

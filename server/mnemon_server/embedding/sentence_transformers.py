@@ -108,7 +108,7 @@ class SentenceTransformersEmbedder:
         return read_scripts(self._tokenizer.backend_tokenizer)
 
     def forget(self) -> None:
-        """Does nothing: it keeps no texts."""
+        """Does nothing, since no texts are cached."""
 
     def close(self) -> None:
         """Releases the model's memory."""

@@ -50,7 +50,7 @@ class VaultKey:
 
     def cipher(self, purpose: str) -> Cipher:
         """What encrypts the files of the vault that are no databases: new ones only with a master key, since without
-        one whoever can read them can read the key as well.
+        one, anyone who can read them can read the key as well.
         """
         return Cipher(self.derive(purpose), is_for_new=self.master is not None)
 

@@ -39,7 +39,7 @@ def _at_once(message: Message, data: bytes) -> None:
 
 
 def _seconds(read: Callable[[Message, bytes], None], message: Message, data: bytes) -> float:
-    """The processor time of reading. Some messages are refused meanwhile."""
+    """The processor time of reading. Some of the messages are refused."""
     began = thread_time()
     with suppress(MalformedMessageError):
         read(message, data)

@@ -192,7 +192,7 @@ def _choices(message: Descriptor) -> list[list[str]]:
 
 
 def _given(*names: str) -> Schema:
-    """Holds for an object that has these members, none of them null."""
+    """Holds for an object that has these members, all of them other than null."""
     return {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}
 
 

@@ -112,7 +112,7 @@ def scalar(field: FieldDescriptor) -> Any:
     if field.enum_type is not None:
         # The last one: the first is often a default of the value.
         return field.enum_type.values[-1].number
-    # Different in each field, so that none is taken for another.
+    # Different in each field, so that a mix-up shows.
     text = f"the {field.full_name}"
     values = {FieldDescriptor.CPPTYPE_STRING: text.encode() if field.type == FieldDescriptor.TYPE_BYTES else text}
     return {**values, FieldDescriptor.CPPTYPE_BOOL: True}.get(field.cpp_type, 100 + field.number)

@@ -1,4 +1,4 @@
-"""Errors that several callers get, each a copy of its own."""
+"""Errors shared by several callers, each of whom gets a separate copy."""
 
 import pytest
 from mnemon_server.domain.damage import PageDamagedError

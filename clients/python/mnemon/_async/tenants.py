@@ -93,7 +93,7 @@ class AsyncTenants(AsyncService):
         return read(values.TenantUsage, response)
 
     async def _change(self, tenant: str, changed: Sequence[str], timeout: float | None, **fields: Any) -> values.Tenant:
-        """Changes these fields; a changed one that is not given is emptied."""
+        """Changes these fields. A changed field without a value is cleared."""
         message = request(pb.Tenant, tenant=tenant, **fields)
         asked = request(pb.UpdateTenantRequest, tenant=message, update_mask=changed)
         response = await self._call(self._stub.UpdateTenant, asked, timeout)

@@ -297,7 +297,7 @@ def event_sheet(event: timeline.EpisodicEvent) -> RenderableType:
 
 
 def summary_table(summary: timeline.EventSummary) -> RenderableType:
-    """How many events there are, by type and by day."""
+    """Count events by type and by day."""
     if not summary.event_count:
         return Text("nothing happened")
     span = f"{out.short_time(summary.earliest)} to {out.short_time(summary.latest)}"

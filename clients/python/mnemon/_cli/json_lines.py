@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LineForm:
-    """How the lines of a file become records."""
+    """The conversion of a file's lines to records."""
 
     kind: type[Any]
     example: str

@@ -128,7 +128,7 @@ def show(
     *,
     soft_wrap: bool = False,
 ) -> None:
-    """An answer as JSON, or as it is rendered: a table, or a sentence."""
+    """An answer as JSON, as a table, or as a sentence."""
     if session.as_json:
         echo(answer.to_json())
     elif isinstance(found := render(answer), str):

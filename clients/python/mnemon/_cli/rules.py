@@ -45,7 +45,7 @@ def list_rules(session: Session, order: str) -> None:
 @click.option("--resolved", is_flag=True, help="Include everything it inherits, and from which rule.")
 @json_option
 def show(session: Session, name: str, *, resolved: bool) -> None:
-    """Show the rule NAME as it was written."""
+    """Show the text of the rule NAME."""
     if resolved:
         out.show(session, session.client.rules.resolve(name), _resolved_table)
         return

@@ -355,7 +355,7 @@ def _tenant_line(tenant: Tenant) -> str:
 @click.option("--on-server", is_flag=True, help="The server keeps it in its backup_dir; FOLDER and base are names.")
 @opt.json_option
 def back_up(session: Session, folder: str, *, base: str | None, on_server: bool) -> None:
-    """Copy the whole vault as it is now to a new FOLDER; for admins.
+    """Copy the whole vault in its present state to a new FOLDER; for admins.
 
     It appears once it is complete, and only its owner can read it. `mnemon-server restore` restores it.
     """

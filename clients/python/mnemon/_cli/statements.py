@@ -80,7 +80,7 @@ def learn(
 
 
 def _outcome(answer: semantic.SaveAnswer | conflicts.ResolutionPreview) -> str:
-    """What happened to a statement, and the decision about it."""
+    """The outcome for a statement, and the decision about it."""
     memory_id, decision = answer.memory.memory_id if answer.memory else "", answer.decision
     if answer.duplicate:
         said = f"known already: {memory_id}"

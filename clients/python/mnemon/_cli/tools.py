@@ -57,7 +57,7 @@ _context_options = opt.collected(
 
 
 def _how(given: dict[str, bool]) -> ParseOptions:
-    """How strictly a text is read."""
+    """The strictness of the parser."""
     return {
         "strict_envelope": given["strict_envelope"],
         "strict_boundaries": given["strict_boundaries"],

@@ -182,7 +182,7 @@ def quotas_to_pb(quotas: tenants.Quotas | None) -> tenant_pb2.Quotas | None:
 
 
 def update_tenant(tenant: str, changes: tuple[str, ...], **fields: Any) -> tenant_pb2.UpdateTenantRequest:
-    """A request to change these fields of a tenant; those that are None are emptied."""
+    """A request to change these fields of a tenant; None clears a field."""
     changed = request(tenant_pb2.Tenant, tenant=tenant, **fields)
     return request(tenant_pb2.UpdateTenantRequest, tenant=changed, update_mask=changes)
 

@@ -18,7 +18,7 @@ from mnemon._values.timeline import EpisodicEvent
 from mnemon.v1 import changes_pb2 as pb
 
 Since = str | datetime
-"""Where to begin: "now", "earliest", a cursor, or a time with its zone."""
+"""The start of a stream: "now", "earliest", a cursor, or a time with its zone."""
 
 TYPES_TO_PB = numbers_by_member(changes.ChangeType, pb.ChangeType.DESCRIPTOR)
 _PRUNE_REASONS = members_by_number(changes.SemanticPruneReason, pb.SemanticPruneReason.DESCRIPTOR)

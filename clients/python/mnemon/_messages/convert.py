@@ -122,7 +122,7 @@ def some_text(field: str, given: object) -> str:
 
 
 def flag_to_pb(field: str, given: object) -> bool:
-    """True or False, and nothing else."""
+    """True or False; other values are refused."""
     if not isinstance(given, bool):
         raise invalid(field, f"must be True or False, not {given!r}")
     return given

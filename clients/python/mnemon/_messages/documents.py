@@ -33,7 +33,7 @@ def index_document(
 
 
 def index_document_like(given: object, *, scope: values.Scope | None, ack: str) -> pb.IndexDocumentRequest:
-    """A write of one item of `put_many`; `scope` applies if the item has none."""
+    """A write of one item of `put_many`; `scope` is the default for items without one."""
     if isinstance(given, values.Document):
         own = given.scope if given.scope != values.Scope() else scope
         return index_document(given.doc_id, given.content, given.metadata, scope=own, ack=ack)

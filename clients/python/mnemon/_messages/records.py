@@ -30,7 +30,7 @@ def memory_to_pb(memory: memories.Memory) -> memory_pb2.Memory:
 
 
 def create_memory_like(given: object, *, scope: values.Scope | None, ack: str) -> memory_pb2.CreateMemoryRequest:
-    """A new memory from one item of `add_many`; `scope` applies if the item has none."""
+    """A new memory from one item of `add_many`; `scope` is the default for items without one."""
     memory, embedding = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     if isinstance(memory, str):
         memory = memories.Memory(memory)
@@ -85,7 +85,7 @@ def statement_to_pb(memory: semantic.SemanticMemory, *, with_embedding: bool = F
 
 
 def embedding_of(memory: semantic.SemanticMemory) -> list[float] | None:
-    """The statement's vector as a message field; None if it has none."""
+    """The statement's vector as a message field; None without a vector."""
     return convert.vector_to_pb("embedding", memory.embedding, may_be_empty=True) or None
 
 
@@ -105,7 +105,7 @@ def save(memory: semantic.SemanticMemory, **how: Any) -> semantic_pb2.SaveSemant
 def save_like(
     given: object, *, scope: values.Scope | None, conflict_policy: str, rule: str
 ) -> semantic_pb2.SaveSemanticMemoryRequest:
-    """A new statement from one item of `add_many`; `scope` applies if the item has none."""
+    """A new statement from one item of `add_many`; `scope` is the default for items without one."""
     memory = semantic.SemanticMemory(given) if isinstance(given, str) else given
     if not isinstance(memory, semantic.SemanticMemory):
         raise invalid("memory", "must be text or a SemanticMemory")
@@ -119,7 +119,7 @@ def event_to_pb(event: timeline.EpisodicEvent) -> episodic_pb2.EpisodicEvent:
 
 
 def event_like(given: object, *, scope: values.Scope | None) -> episodic_pb2.EpisodicEvent:
-    """One item of `add_many`; `scope` applies if the item has none."""
+    """One item of `add_many`; `scope` is the default for items without one."""
     if not isinstance(given, timeline.EpisodicEvent):
         raise invalid("event", "must be an EpisodicEvent")
     event = _scoped(given, scope)
@@ -179,5 +179,5 @@ def _taken(record: object, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _scoped(record: _Scoped, scope: values.Scope | None) -> _Scoped:
-    """The record, in this scope if it has none of its own."""
+    """The record; this scope is the default."""
     return replace(record, **asdict(scope)) if scope is not None and record.scope == values.Scope() else record

@@ -46,7 +46,7 @@ def rules_to_pb(given: object) -> list[pb.MergeRuleConfig]:
 
 
 def part_to_pb(message: _Part, given: object, path: str) -> _Part | None:
-    """A part of a rule, such as its "detection", as a message; None if the rule has none."""
+    """A part of a rule, such as its "detection", as a message; None if the rule lacks it."""
     if given is None:
         return None
     _refuse(list(_fill(message, given, path)))

@@ -84,7 +84,7 @@ def repaired(given: str, parsed: tools.ParsedText) -> dict[str, Any]:
 
 
 def options_to_pb(given: tools.ParseOptions) -> pb.ParseOptions:
-    """How strictly a text is read, as a message."""
+    """The strictness of the parser, as a message."""
     check_keywords(given, tools.ParseOptions.__annotations__)
     return pb.ParseOptions(**{name: check_flag(name, value) for name, value in given.items()})
 

@@ -89,7 +89,7 @@ class Tenants(Service):
         return read(values.TenantUsage, response)
 
     def _change(self, tenant: str, changed: Sequence[str], timeout: float | None, **fields: Any) -> values.Tenant:
-        """Changes these fields; a changed one that is not given is emptied."""
+        """Changes these fields. A changed field without a value is cleared."""
         message = request(pb.Tenant, tenant=tenant, **fields)
         asked = request(pb.UpdateTenantRequest, tenant=message, update_mask=changed)
         response = self._call(self._stub.UpdateTenant, asked, timeout)

@@ -12,7 +12,7 @@ class AuditEntry:
     tenant: str
     """Whose records the caller works on; empty for an operator, and for a caller who is not known."""
     subject: str
-    """Who called, such as "key:1f3a5c7e9b0d2f46"; hashed if it may identify a person; empty if unknown."""
+    """The caller, such as "key:1f3a5c7e9b0d2f46"; hashed if it may identify a person; empty if unknown."""
     peer: str
     """The address of the client."""
     method: str

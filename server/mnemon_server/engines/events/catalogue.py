@@ -54,7 +54,7 @@ class SealedSegment:
         return self.summary is None or self.summary.hashes.may_have(number)
 
     def count_of(self, user: str) -> int | None:
-        """How many events of a user it has; None if only its file can tell."""
+        """The number of a user's events; None if only the file can tell."""
         if self.summary is None:
             return None
         count = self.summary.users.get(user, 0)
@@ -99,7 +99,7 @@ class SealedSegments:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """All events at one moment: those of sealed segments in their files, the others in records.db."""
+    """All events at one moment: sealed segments are in their files, newer events in records.db."""
 
     records: apsw.Connection
     files: SegmentFiles
@@ -142,7 +142,7 @@ class Catalogue:
 
     @property
     def count(self) -> int:
-        """How many segments have a summary."""
+        """The number of segments with a summary."""
         return len(self._summaries)
 
     @property

@@ -59,7 +59,7 @@ class EventRecords:
         Args:
             keys: the vault's key, in its folder.
             journal: gets an entry for each event.
-            connections: those of records.db, to be opened with `follower`.
+            connections: connections to records.db, to be opened with `follower`.
         """
         self.keys = keys
         self.journal = journal

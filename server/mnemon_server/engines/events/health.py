@@ -10,7 +10,7 @@ class MaintenanceHealth:
     """The current problems by name. The maintenance thread changes them; any thread may call `failure`."""
 
     def __init__(self, note: Callable[[EventsWarning | None], object]) -> None:
-        """Starts without problems. `note` adds a warning to the feed, or with None that the timeline is healthy."""
+        """Starts healthy. `note` adds a warning to the feed; None means that the timeline has recovered."""
         self._note = note
         self._problems: dict[str, EventsWarning] = {}
         self._unsaid: list[EventsWarning] = []
@@ -26,7 +26,7 @@ class MaintenanceHealth:
         return problem.message if problem else None
 
     def report(self, name: str, problem: EventsWarning) -> None:
-        """Records a problem, or that it persists. One that several tasks meet is told once."""
+        """Records a problem or its persistence. A problem that several tasks run into is reported once."""
         if name not in self._problems and problem not in self._problems.values():
             self._unsaid.append(problem)
         self._problems[name] = problem

@@ -1,4 +1,4 @@
-"""Selections of events as SQL, over the table in records.db and those in the files of sealed segments."""
+"""Selections of events as SQL, over the tables in records.db and in the files of sealed segments."""
 
 import heapq
 from collections import Counter
@@ -169,7 +169,7 @@ class Source:
         return f"FROM timeline_event{where}", parameters
 
     def count(self, *parts: tuple[list[str], list[Any]]) -> int:
-        """How many of its events meet these conditions."""
+        """The number of its events that meet these conditions."""
         source, parameters = self.filtered(*parts)
         with self.lend() as connection:
             return int(connection.execute(f"SELECT count(*) {source}", parameters).get)
@@ -182,7 +182,7 @@ def sources(snapshot: Snapshot) -> list[Source]:
 
 
 def counts(snapshot: Snapshot, selection: Selection) -> Counts:
-    """How many events match."""
+    """The number of matching events."""
     in_context = in_window = 0
     for source in sources(snapshot):
         whole, part = _counts_in(source, selection)
@@ -192,7 +192,7 @@ def counts(snapshot: Snapshot, selection: Selection) -> Counts:
 
 
 def _counts_in(source: Source, selection: Selection) -> tuple[int, int]:
-    """How many events of a source match without the window, and with it."""
+    """The numbers of matching events of a source: outside of any window, and within it."""
     user = selection.scope.user
     of_user = source.segment.count_of(user) if source.segment and user else None
     if of_user == 0:
@@ -212,7 +212,7 @@ def _counts_in(source: Source, selection: Selection) -> tuple[int, int]:
 
 
 def count(snapshot: Snapshot, selection: Selection) -> int:
-    """How many events match."""
+    """The number of matching events."""
     return counts(snapshot, selection).in_window
 
 
@@ -331,7 +331,7 @@ def count_behind(snapshot: Snapshot, sequence: int) -> int:
 
 
 def events(snapshot: Snapshot, wanted: Sequence[int], bytes_max: int) -> tuple[list[StoredEvent], int]:
-    """Those of these events that exist, in the given order, up to the one that brings their bodies to a size; and how
+    """The existing events among these, in the given order, up to a total size of their bodies; and how
     many of the wanted ones that includes.
     """
     found: list[StoredEvent] = []

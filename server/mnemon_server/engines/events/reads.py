@@ -1,4 +1,4 @@
-"""Reads from the timeline: the events that match are located first, and those that are asked for are then read."""
+"""Reads from the timeline: matching events are located first; then the requested ones are read."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ TIED_AT_ONCE = 512
 """For more events of the same time, or larger ones, the ids are read first, and then the bodies in order."""
 REFS_AT_ONCE = 1_000
 ATTEMPTS_MAX = 8
-"""Number of attempts to read events whose segments are being rewritten or repaired meanwhile."""
+"""Number of attempts to read events while their segments are being rewritten or repaired."""
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Reads:
 
         Args:
             catalogue: the sealed segments.
-            connections: those of records.db.
+            connections: connections to records.db.
             repair: repairs the segment whose file has this name, unless it has another one by now; returns when that
                 is done.
             reads_max: a slice ends after so many events were read for its expression.
@@ -231,7 +231,7 @@ class _Slice:
         self.events: list[StoredEvent] = []
         self.read = 0
         self.end: EventPosition | None = None
-        """Where to continue; None as long as no event was left out."""
+        """The position to continue from; None until an event is left out."""
         self.truncated = False
         self._where = where
         self._limit = limit

@@ -123,7 +123,7 @@ class Summary(NamedTuple):
     """A segment's part of the catalogue in memory."""
 
     users: Mapping[str, int]
-    """How many events of each user its file has."""
+    """The number of events of each user in its file."""
     hashes: HashFilter
     """The hashes of ids and of keys."""
 
@@ -182,7 +182,7 @@ class Draft:
                 self.connection.execute("DETACH source")
 
     def copy(self, first: int, last: int, without: Sequences) -> None:
-        """Copies the attached events from one sequence to another, without some and those that are there already.
+        """Copies the attached events of a range of sequences, except for some and for those already present.
 
         Raises:
             SegmentDamagedError: some cannot be read, and none were copied.

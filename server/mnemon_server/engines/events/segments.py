@@ -56,7 +56,7 @@ class SegmentStore:
         self._connections = connections
         self._journal = journal
         self.is_unsettled = False
-        """Whether a change is running, or `tidy` must find out what one that failed has done."""
+        """Whether a change is running, or `tidy` must clean up after a failed one."""
         self.erasing_count = 0
         """The number of removed events in files that records.db no longer refers to, but that still exist."""
 
@@ -243,7 +243,7 @@ class SegmentStore:
         note: Callable[[apsw.Connection], None] = lambda records: None,
         is_damaged: bool = False,
     ) -> None:
-        """Puts a segment, whose file is complete, in the place of others.
+        """Replaces segments by one whose file is complete.
 
         If the transaction fails, its outcome may be unknown; `tidy` determines it once records.db works again.
         """
@@ -330,7 +330,7 @@ def _fits(run: Group, settings: EventEngineSettings) -> bool:
 
 
 def _next_generation(rows: Sequence[SegmentRow]) -> SegmentRow:
-    """The row with which a file begins that replaces those of neighbouring segments."""
+    """The first row of a file that replaces the files of neighbouring segments."""
     return rows[0]._replace(generation=rows[0].generation + 1, last_sequence=rows[-1].last_sequence)
 
 

@@ -23,7 +23,7 @@ from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.query import fetch, id_array
 
 REMOVED_AT_ONCE_MAX = 2_000
-"""Maximum number of rows that one transaction removes. Deleted text is overwritten, and other writes wait meanwhile."""
+"""Maximum number of rows that one transaction removes. Deleted text is overwritten while other writes wait."""
 REMOVED_BYTES_MAX = 4 << 20
 """The removal also ends with the row that brings the bodies to this size, in bytes."""
 RECORD_ID = "timeline"
@@ -59,7 +59,7 @@ class SegmentRow(NamedTuple):
     last_sequence: int
     """The highest sequence that it ever had."""
     event_count: int
-    """The number of its events; if it is sealed, of those in its file."""
+    """The number of its events; for a sealed segment, the number in its file."""
     byte_count: int
     """The size of its file if it is sealed, otherwise of its events."""
     create_time_us: int
@@ -67,7 +67,7 @@ class SegmentRow(NamedTuple):
     """The times of its events; None before it is sealed."""
     max_time_us: int | None = None
     runs: bytes = b""
-    """The sequences in its file, see `runs_of`. So losses are told exactly, whatever is damaged."""
+    """The sequences in its file, see `runs_of`. Any loss can therefore be reported exactly."""
 
     @property
     def is_sealed(self) -> bool:
@@ -139,7 +139,7 @@ def change_version(connection: apsw.Connection) -> None:
 def replace_segments(
     connection: apsw.Connection, replaced: Sequence[SegmentRow], added: SegmentRow | None, erased: Sequences
 ) -> None:
-    """Puts a sealed segment in the place of others. `erased` are removed events that it does not have any more."""
+    """Replaces segments by a sealed one. `erased` are removed events that it no longer contains."""
     ids = [(row.segment_id,) for row in replaced]
     connection.executemany("DELETE FROM timeline_segment WHERE segment_id = ?", ids)
     if added is not None:
@@ -257,7 +257,7 @@ def is_warned(connection: apsw.Connection) -> bool:
 
 
 def note_health(connection: apsw.Connection, journal: Journal, warning: EventsWarning | None) -> None:
-    """Adds a warning to the feed, or with None that the timeline is healthy again."""
+    """Adds a warning to the feed; None means that the timeline has recovered."""
     connection.execute(_SET_META, (_WARNED_KEY, int(warning is not None)))
     operation = journal.begin(None)
     event, said = (ChangeType.EPISODIC_WARNING, warning) if warning else (ChangeType.EPISODIC_HEALTHY, HEALTHY)

@@ -33,7 +33,7 @@ from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
 
 _LOOK_S = 0.2
-"""How soon after events were stored it is checked whether their segment is to be sealed."""
+"""The delay between storing events and checking whether to seal their segment."""
 _ROWS_PAUSE_S = 0.01
 """Pause between two steps of deleting rows, so that other writes get their turn."""
 
@@ -61,7 +61,7 @@ class Upkeep:
 
         Args:
             store: the segments.
-            connections: those of records.db.
+            connections: connections to records.db.
             journal: gets the warnings.
             clock: for the age of segments, and the time of losses.
             settings: the schedule.
@@ -268,7 +268,7 @@ class Upkeep:
             if not self.store.load(segment.row):
                 self._damaged.add(segment.row.file_name)
             self.loaded_count += 1
-        # Those that are not sealed need no summary.
+        # Unsealed segments need no summary.
         self.loaded_count = len(self.store.rows())
         self.store.tidy(spared=self._damaged)
         if self._damaged:
@@ -291,7 +291,7 @@ class Upkeep:
             self._schedule.put("sealing", self._seconds_to_live(opened))
 
     def _seal_one(self, last: int = INT64_MAX) -> bool:
-        """Seals the first segment that receives no more events; returns False if there is none up to `last`."""
+        """Seals the first segment up to `last` that receives no more events; returns False without one."""
         rows = (row for row in self.store.rows() if row.segment_id <= last)
         rolled = next((row for row in rows if row.state is SegmentState.ROLLED), None)
         if rolled is not None:
@@ -350,7 +350,7 @@ class Upkeep:
 
     def _scrub_next(self) -> None:
         started = self._monotonic()
-        # After a failure it starts anew.
+        # After a failure it starts again.
         scrubbing, self._scrubbing = self._scrubbing or self._scrubbed(), None
         for _ in scrubbing:
             self._scrubbing = scrubbing

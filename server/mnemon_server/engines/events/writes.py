@@ -30,7 +30,7 @@ from mnemon_server.wire.events import decode
 
 NAMED_AT_ONCE_MAX = 256
 _ROW_BYTES = 64
-"""About what a row takes besides its body."""
+"""The approximate size of a row without its body."""
 _SAVED = ChangeType.EPISODIC_SAVED.value
 _IMPORTED = ', "imported": true'
 
@@ -60,7 +60,7 @@ class Appends:
         Args:
             journal: gets an entry for each event.
             catalogue: the sealed segments.
-            follower: is told of the events.
+            follower: receives the events.
             settings: when a segment is full.
             on_damage: called with the name of a segment's file in which duplicates could not be looked for; must not
                 block.
@@ -331,7 +331,7 @@ def _existing(snapshot: Snapshot, removals: Sequence[Removal]) -> list[Removal]:
 
 
 def _remove(connection: apsw.Connection, snapshot: Snapshot, sequences: Sequence[int]) -> None:
-    """Removes events: those of sealed segments are marked until their files are rewritten."""
+    """Removes events. In sealed segments they are marked until the files are rewritten."""
     if not sequences:
         return
     tables.delete_events(connection, sequences)

@@ -58,7 +58,7 @@ class InvertedLists:
         self.newest = newest
         """The largest id; vectors with larger ones are not found yet."""
         self.count = 0
-        """The number of vectors, with those that were removed since."""
+        """The number of vectors, including removed ones."""
 
     @property
     def nbytes(self) -> int:

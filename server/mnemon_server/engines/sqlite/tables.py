@@ -273,7 +273,7 @@ EVENT_COLUMNS = (
     "body",
 )
 EVENT_STATEMENTS = (
-    # Events: in records.db those whose segment is not sealed, in the file of a sealed segment its own. Hashes: see
+    # Events: records.db has the unsealed ones, and the file of a sealed segment its own. Hashes: see
     # engines/events/incoming.py. time: microseconds. body: see wire/events.py.
     """
 CREATE TABLE timeline_event (

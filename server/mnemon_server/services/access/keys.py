@@ -70,12 +70,12 @@ def key_id_of(text: str) -> str | None:
 
 
 def digest_of(text: str) -> bytes:
-    """What the server keeps of a secret."""
+    """The stored digest of a secret."""
     return hashlib.sha256(text.encode()).digest()
 
 
 def is_secret_of(digest: bytes, kept: bytes | None) -> bool:
-    """Whether a digest is the one that was kept. Takes as long whatever they are."""
+    """Whether a digest equals the stored one, in constant time."""
     return kept is not None and hmac.compare_digest(digest, kept)
 
 

@@ -83,7 +83,7 @@ def store_rules(
     results: dict[int, ImportResult] = {}
     for number, (each, stored) in enumerate(zip(rules, known, strict=True)):
         if stored is not None:
-            # The registry decides where a rule stands among the others.
+            # The registry decides the order of rules.
             document = Document(each.name, rule_json(each.rule), metadata=stored.metadata)
             outcome = decided(stored, document, each.stamps, policy)
             if outcome is not None:
@@ -105,7 +105,7 @@ def store_rules(
 
 
 def _load(registry: MergeRuleRegistry, rules: Mapping[int, RuleDict]) -> dict[int, MnemonError]:
-    """Loads rules by their numbers; returns the errors of those that do not fit."""
+    """Loads rules by their numbers; returns the errors of rules that do not fit."""
     try:
         registry.load(list(rules.values()))
     except MnemonError:

@@ -25,11 +25,11 @@ from mnemon_server.services.conflicts.wording import Wording, bare_words, is_que
 from mnemon_server.services.semantic.event_links import merged_metadata
 from mnemon_server.services.semantic.terms import normalised_keyword, readable_words, telling_words, words_of
 
-# Splits texts into sentences, and leaves out those that repeat others.
+# Splits texts into sentences and drops repetitions.
 
 
 SENTENCES_COMPARED_MAX = 200
-"""In a text with more distinct sentences, only those with the same words are left out: comparing all pairs would keep
+"""In a text with more distinct sentences, only exact repetitions are dropped: comparing all pairs would keep
 other writes waiting for too long."""
 
 _CLOSING = r"\"'”’»›)\]』」】）"
@@ -59,7 +59,7 @@ def split_sentences(text: str) -> list[str]:
 def deduplicate(text: str, threshold: float, *, guard: bool = True) -> Deduplicated:
     """The text without the sentences that others repeat at a token-set ratio of at least `threshold`, 0 to 1.
 
-    Everything else stays as it is, including line ends, except those of lines that are now empty. With `guard`, a
+    Everything else is unchanged, including line ends, except for lines that are now empty. With `guard`, a
     sentence stays if it may say something else than the sentence that repeats it.
     """
     lines = [list(_split_line(line)) for line in text.splitlines(keepends=True)]
@@ -104,7 +104,7 @@ def _goes_on(line: str, start: int, end: re.Match[str]) -> bool:
 
 
 class _Comparison:
-    """The numbers of the sentences that are left out, and of those that only the guard kept."""
+    """The numbers of the dropped sentences, and of the sentences that only the guard kept."""
 
     def __init__(self, threshold: float, *, guard: bool) -> None:
         self._score_min = (threshold - TOLERANCE) * 100.0
@@ -113,7 +113,7 @@ class _Comparison:
         self.guarded: set[int] = set()
 
     def compare(self, sentences: list[str]) -> None:
-        """Fills both; every sentence that is left out is repeated by one that stays."""
+        """Fills both; each dropped sentence repeats a kept one."""
         different = self._different(sentences)
         if len(different) > SENTENCES_COMPARED_MAX:
             return

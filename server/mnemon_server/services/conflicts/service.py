@@ -70,7 +70,7 @@ class ConflictChanges:
         self._offload = offload
 
     async def merge(self, first: MemoryRef, second: MemoryRef, terms: MergeTerms, request_id: str) -> MergedMemories:
-        """See `merge_stored`. A replay gets the statement and the decision as they are now."""
+        """See `merge_stored`. A replay gets the current statement and decision."""
         merged: MergedMemories | None = None
 
         def program(tx: VaultTransaction) -> str:
@@ -87,7 +87,7 @@ class ConflictChanges:
         return merged
 
     async def unmerge(self, memory_id: str, decision_id: str, request_id: str) -> Unmerged:
-        """See `unmerge`. A replay gets the statements and the decision as they are now."""
+        """See `unmerge`. A replay gets the current statements and decision."""
         unmerged: Unmerged | None = None
 
         def program(tx: VaultTransaction) -> str:

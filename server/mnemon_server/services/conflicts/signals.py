@@ -54,7 +54,7 @@ class RelationModel:
 
 
 def relation_of(likely: dict[RelationType, float], *, related_above: float) -> Relation:
-    """The likeliest relation, or UNRELATED unless the others together exceed the threshold of the signal."""
+    """The likeliest relation; UNRELATED if the other relations together stay below the signal's threshold."""
     related = 1.0 - likely[RelationType.UNRELATED]
     is_related = related > related_above
     type_ = max(_RELATED, key=lambda type_: likely[type_]) if is_related else RelationType.UNRELATED

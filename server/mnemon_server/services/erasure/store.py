@@ -70,7 +70,7 @@ _REFUSED = {
 
 
 def erasure_violations(request: ErasureRequest) -> Iterator[FieldViolation]:
-    """What is wrong with a request."""
+    """The violations in a request."""
     target = request.target
     yield from request_id_violations(request.request_id)
     if target.where is not None:

@@ -1,4 +1,4 @@
-"""Turns the selections of callers into those that the timeline gets."""
+"""Turns the selections of callers into selections for the engine."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -71,7 +71,7 @@ class EventStoreSettings:
     write_latency: WriteLatency
     """The time to store an event should not exceed it."""
     keep_for: timedelta | None = None
-    """How long events are kept; EventRetention must run then. None keeps them for ever."""
+    """The retention of events, which needs a running EventRetention. None keeps them forever."""
 
 
 class EventStore:

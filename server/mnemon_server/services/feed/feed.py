@@ -115,7 +115,7 @@ class Place(Protocol):
         """Whether the vault was closed while the watcher rested. The watch then continues in another feed."""
 
     def resting(self) -> AbstractContextManager[None]:
-        """A context in which the watcher does not read."""
+        """A context during which the watcher pauses."""
 
 
 class _Always:
@@ -147,7 +147,7 @@ class Watcher:
         return self.last.time + self.heartbeat_s
 
     def progress(self) -> Progress:
-        """A heartbeat for a closed vault, in which nothing can change."""
+        """A heartbeat for a closed vault, which cannot change."""
         self.last = replace(self.last, time=asyncio.get_running_loop().time())
         return Progress(self.cursor, self.head_time, caught_up=True)
 

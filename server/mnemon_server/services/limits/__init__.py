@@ -1,1 +1,1 @@
-"""Limits: what tenants and callers use, budgets of slots and memory, and the turns of those that wait."""
+"""Limits: what tenants and callers use, budgets of slots and memory, and the order of waiting streams."""

@@ -34,7 +34,7 @@ class VisibleText:
 
 
 def without_thinking(text: str) -> VisibleText:
-    """Removes `<think>` and `<thinking>` blocks, nested or not; one that is not closed hides the rest of the text.
+    """Removes `<think>` and `<thinking>` blocks, nested or not; an unclosed one hides the rest of the text.
 
     A space replaces a block between two words, so that no marker can result from joining them.
     """

@@ -88,7 +88,7 @@ def _id(bytes_max: int) -> Kind:
 
 def _ids(bytes_max: int) -> Kind:
     return Kind(
-        f"a list of 1 to {ENTRIES_MAX} texts of 1 to {bytes_max:,} bytes, none of them blank; leave it out for any",
+        f"a list of 1 to {ENTRIES_MAX} texts of 1 to {bytes_max:,} bytes, without blank ones; leave it out for any",
         lambda value: _is_list(value) and all(_names(item, bytes_max) for item in value),
         list,
     )

@@ -45,7 +45,7 @@ from mnemon_server.services.writing.vectors import vector_bytes
 from mnemon_server.services.writing.write_pressure import WritePressure
 from mnemon_server.services.writing.writes import request_key
 
-# The answers to saves as they are stored under their request ids: ids and numbers, no text of what was saved.
+# The answers to saves in the form stored under their request ids: ids and numbers, without the saved text.
 
 
 MICROSECOND = timedelta(microseconds=1)
@@ -66,7 +66,7 @@ def to_answer(saved: SavedSemantic) -> str:
 
 
 def from_answer(vault: Vault, receipt: TransactionReceipt) -> SavedSemantic:
-    """The answer to a replay: the first answer, with the statement and the decision as they are now. Blocks."""
+    """The answer to a replay: the first answer, with the current statement and decision. Blocks."""
     values = json.loads(receipt.answer)
     memory_id, decision_id = values.get("id", ""), values.get("decision", "")
     memory = _read(vault, memory_id) if memory_id else None

@@ -53,7 +53,7 @@ def compiled(pattern: str) -> Any:
 
 
 def _escape_of_re2(escape: re.Match[str]) -> str:
-    """Translates an escape of ECMA-262 to the syntax of RE2; one that both share stays as it is."""
+    """Translates an escape of ECMA-262 to the syntax of RE2. Escapes that both share are unchanged."""
     if escape["high"]:
         code = 0x10000 + ((int(escape["high"], 16) & 0x3FF) << 10) + (int(escape["low"], 16) & 0x3FF)
         return f"\\x{{{code:x}}}"

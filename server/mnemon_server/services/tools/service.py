@@ -78,7 +78,7 @@ def planned_calls(calls: Iterable[ToolCall], schema_of: SchemaOf) -> Iterator[Pl
 
 
 def derived_request_id(request_id: str, of: int | str) -> str:
-    """The request id of a call with this number in a text, or of this caller; "" if there is none to derive it from."""
+    """The request id of a call with this number in a text, or of this caller; "" if it cannot be derived."""
     return text_digest(json.dumps([request_id, of])).hex() if request_id else ""
 
 

@@ -62,7 +62,7 @@ def read_actions(request: pb.ListToolsRequest) -> tuple[MemoryAction, ...]:
 
 
 def options_from_pb(message: pb.ParseOptions) -> ParseOptions:
-    """How strictly a text is read."""
+    """The strictness of the parser."""
     return ParseOptions(
         strict_envelope=message.strict_envelope,
         require_end_marker=message.require_end_marker if message.HasField("require_end_marker") else True,

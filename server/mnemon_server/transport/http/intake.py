@@ -27,7 +27,7 @@ CURSOR = "cursor"
 """The field of a feed's requests and answers that says where it is."""
 _IDENTITY = ("", "identity")
 _GZIP, _GZIP_BITS, _SIZE_BYTES = b"\x1f\x8b", 31, 4
-"""How gzip begins; a window of the largest size, and gzip's header; it ends with the size of what it holds."""
+"""The first bytes of gzip; zlib's largest window, with gzip's header; the bytes of the size at gzip's end."""
 _RATIO_MAX = 1032
 """Gzip cannot compress more than that."""
 _NO_GZIP = "the message is not compressed with gzip, as its header says"

@@ -1,10 +1,10 @@
-"""Values of JSON as the bytes of protobuf messages: those that protobuf's `json_format` reads, with all that is wrong.
+"""JSON values as the bytes of protobuf messages, as `json_format` reads them, but with all violations at once.
 
 `json_format` names the first fault only, and takes some by accident: a field under both of its names, an empty list or
 text as an object, a truth value as a number, a fraction as an enum, texts with digits that are no number of JSON or
 that are not base64, and a time or a duration in another form than that of the specification. It also asks the
 descriptor of every field of every message what to do; here, each type is asked once. protobuf itself checks and writes
-the fields that are no messages; those that are follow as bytes.
+the scalar fields; message fields follow as bytes.
 """
 
 import re

@@ -11,7 +11,7 @@ from mnemon_server.transport.http.json_reader import message_bytes
 VALUES_MAX = 1 << 17
 """The same number as fields in a protobuf message."""
 LEVELS_MAX = 100
-"""How deep lists and objects may be inside of each other: no message is deeper, and Python reads up to a thousand."""
+"""The maximum nesting of lists and objects: no message is deeper, and Python reads up to a thousand."""
 _SHOWN_MAX = 200
 _SPACE = b" \t\r\n"
 

@@ -71,7 +71,7 @@ class Request:
                 return b"".join(parts)
 
     def message_of_query(self) -> bytes:
-        """The message of a GET, as the Connect protocol has it: in the address, as it is or in base64.
+        """The message of a GET, as in the Connect protocol: in the address, plain or in base64.
 
         Raises:
             MalformedMessageError: it is not base64, or the query has other parameters.

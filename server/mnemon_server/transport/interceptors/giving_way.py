@@ -16,7 +16,7 @@ QUIET_S = 0.02
 class GivingWay:
     """While single calls are in work, or have just ended, streams store one message at a time, and after each they
     pause for as long as it took. So a bulk load, which keeps all cores busy, takes half of the time at most, and does
-    not begin with several messages between two calls of somebody who makes one after the other.
+    not begin with several messages between two calls of a client that makes one after the other.
     """
 
     def __init__(self, calls: SharedBudget) -> None:

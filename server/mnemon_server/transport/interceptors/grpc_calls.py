@@ -14,9 +14,9 @@ from mnemon_server.transport.interceptors.pipeline import Pipeline
 
 
 PER_SECOND = 500
-"""How many cancelled calls of a connection end in a second: a tenth of what a processor can do."""
+"""The number of cancelled calls of a connection that end in a second: a tenth of a processor's capacity."""
 AT_ONCE = 64
-"""How many may end at once without a delay. An ordinary client rarely cancels more."""
+"""The number that may end at once without a delay. An ordinary client rarely cancels more."""
 OTHERS_S = 1.0
 """A connection is alone if no call of another one was answered for that long, in seconds."""
 _CONNECTIONS_MAX = 1000

@@ -79,7 +79,7 @@ class MetricsPage:
         """The vaults, once they are served."""
 
     async def write(self) -> bytes:
-        """The page as it is now."""
+        """The current page."""
         gauges = await self.vaults.gauges() if self.vaults else []
         families = [
             *self._process.collect(),

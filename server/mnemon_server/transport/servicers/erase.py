@@ -27,7 +27,7 @@ class EraseServicer(TenantServicer, erase_pb2_grpc.EraseServiceServicer):
         asked = convert.read_erase(request)
         async with self.vault(context) as vault, aclosing(vault.erasure.erase(asked)) as messages:
             first = await anext(messages)
-            # It runs now. An idle vault is closed; one that goes on erasing after its caller has left is not.
+            # It is running. Unlike an idle vault, one that is still erasing after its caller has left stays open.
             self._keep_open(self.vault(context))
             yield convert.message_to_pb(first)
             async for message in messages:

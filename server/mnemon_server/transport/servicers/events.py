@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 PART = 1_000
-"""Events that are stored together; meanwhile, the next are read."""
+"""Events that are stored together while the next ones are read."""
 _AT_A_STRETCH = 50
 """Events between two looks at the clock."""
 

@@ -47,7 +47,7 @@ def _fields(expression: Expression) -> set[str]:
 
 
 def _truth(expression: Expression, usual: UsualText) -> bool | None:
-    """What a filter says of documents with the usual text; None if that depends on other fields."""
+    """A filter's result for documents with the usual text; None if it depends on other fields."""
     match expression:
         case Condition(field):
             return matches(expression, lambda _: usual.value) if field == usual.field else None

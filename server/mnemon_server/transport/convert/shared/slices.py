@@ -14,7 +14,7 @@ from mnemon_server.transport.convert.shared.json_values import VALUES_MAX
 from mnemon_server.transport.errors import MalformedMessageError
 
 SLICE_BYTES = 16 << 10
-"""How much is read in one step, in which no other thread runs: half a millisecond, if all of it is small parts."""
+"""The size of one step, during which no other thread runs: half a millisecond for small parts."""
 FIELDS_MAX = 1 << 17
 """Fields of one message, each entry of a list or map being one. Every list and map has a lower maximum of its own."""
 LEVELS_MAX = 100
