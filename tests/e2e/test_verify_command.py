@@ -85,6 +85,12 @@ def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
+def test_a_folder_without_records_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("tea", encoding="utf-8")
+    done = run_command("verify", str(tmp_path))
+    assert (done.returncode, "there are no records in" in done.stderr) == (2, True), done
+
+
 def test_a_sound_folder_is_read_and_left_as_it_is(sound: Path) -> None:
     before = contents(sound)
     done = run_command("verify", str(sound))

@@ -1,6 +1,5 @@
 """The part of an import that both clients share: which lines are records, and their results."""
 
-import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from google.protobuf.message import Message
 from mnemon import _archive_lines as lines
 from mnemon._bulk import BulkMethod
 from mnemon._enums import choice, members_by_number, numbers_by_member
+from mnemon._json import read_json
 from mnemon._messages.convert import invalid
 from mnemon._status import error_from_item
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult
@@ -37,7 +37,7 @@ class Line:
         if not isinstance(given, str | bytes):
             return cls(number, None, invalid("line", f"must be an object or a text, not {type(given).__name__}"))
         try:
-            return cls(number, json.loads(given))
+            return cls(number, read_json(given))
         except (ValueError, RecursionError) as error:
             return cls(number, None, invalid("line", f"is not JSON: {error}"))
 

@@ -15,7 +15,7 @@ from mnemon_server.commands.errors import explained
 from mnemon_server.commands.master_keys import master_key_option, master_keys
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.backup import MANIFEST, RECORDS, BackupError
-from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
+from mnemon_server.domain.errors import ConfigurationError, RecordDamagedError, StorageFailedError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -40,7 +40,7 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
     from rich.console import Console
     from rich.progress import Progress
 
-    from mnemon_server.engines.access_file import KEY_NAME
+    from mnemon_server.engines.access_file import FILE_NAME, KEY_NAME
     from mnemon_server.engines.backups.chain import find_backups
     from mnemon_server.engines.backups.folders import find_drafts
     from mnemon_server.engines.sqlite.upkeep.verification import find_records
@@ -62,6 +62,8 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
             damages += _access(VaultKeyFile(folder, master, KEY_NAME))
             damages += _segments(folder, within, master, bar)
             of_backups = [damage for backup in backups for damage in _backup(backup, folder, bar)]
+        if not (files or backups or damages or (folder / FILE_NAME).exists()):
+            raise ConfigurationError(f"there are no records in {str(folder)!r}")
     steps = [*_next_steps(folder, has_damage=bool(damages), has_bad_backup=bool(of_backups))]
     damages += of_backups
     if as_json:

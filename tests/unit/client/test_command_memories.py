@@ -143,6 +143,7 @@ def test_the_json_output_of_list_can_be_read_again(tmp_path: Path) -> None:
         ("[1]", "must be quoted text or an object"),
         ('{"type": "a"}', '"content" must be text'),
         ('{"content": "a", "agnet": "b"}', '"agnet" is not a field'),
+        ('{"content": "a", "content": "b"}', "the key 'content' appears twice"),
         ('{"content": "a", "type": 1}', '"type" must be text'),
         ('{"content": "a", "is_global": "yes"}', '"is_global" must be true or false'),
         ('{"content": "a", "metadata": [1]}', '"metadata" must be an object'),

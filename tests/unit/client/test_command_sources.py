@@ -203,6 +203,32 @@ def test_json_lines_hold_one_document_each_and_a_bad_line_fails_alone(tmp_path: 
     assert [Path(problem.path).name for problem in problems] == ["l.jsonl:3", "l.jsonl:5", "l.jsonl:6", "l.jsonl:7"]
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (
+            '{"id": "a", "text": "one", "meta": {"year": 2024}}',
+            '"meta" is not a field; the fields are doc_id, id',
+        ),
+        ('{"id": "a", "text": "one", "text": "two"}', "the key 'text' appears twice"),
+        ('{"id": "a", "text": "one", "metadata": {"n": 1, "n": 2}}', "the key 'n' appears twice"),
+    ],
+)
+def test_a_line_with_a_value_that_would_be_lost_is_refused(tmp_path: Path, line: str, problem: str) -> None:
+    (tmp_path / "l.jsonl").write_text(line, encoding="utf-8")
+
+    [source] = read(tmp_path)
+
+    assert isinstance(source, Unreadable)
+    assert problem in source.problem
+
+
+def test_a_printed_document_can_be_read_again(tmp_path: Path) -> None:
+    (tmp_path / "l.jsonl").write_text(json.dumps(Document("a", "one", revision=3).to_dict()), encoding="utf-8")
+
+    assert list(read(tmp_path)) == [Document("a", "one")]
+
+
 def test_a_null_in_a_line_is_a_field_that_is_not_set(tmp_path: Path) -> None:
     line = {"doc_id": None, "id": "a", "content": None, "text": "one", "scope": {"user": None}, "metadata": {"n": None}}
     (tmp_path / "l.jsonl").write_text(json.dumps(line), encoding="utf-8")

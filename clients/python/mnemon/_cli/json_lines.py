@@ -15,6 +15,7 @@ from mnemon._cli.documents.sources import STDIN, Unreadable, without_nulls
 from mnemon._cli.output import plain
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
+from mnemon._json import read_json
 from mnemon._values import facts, memories, timeline
 from mnemon._values.documents import SCOPE_FIELDS
 from mnemon.shared.errors import MnemonError
@@ -157,7 +158,7 @@ def _read_lines(path: str) -> Iterator[tuple[str, Any]]:
 
 def _parsed(place: str, line: bytes) -> Any:
     try:
-        return without_nulls(json.loads(line))
+        return without_nulls(read_json(line))
     except ValueError as error:
         advice = 'a line is a text in quotes, such as "Ada likes tea.", or an object'
         return Unreadable(place, f"not JSON: {error}; {advice}")

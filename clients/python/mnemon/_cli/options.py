@@ -1,7 +1,6 @@
 """Options that several commands share, and how their values are typed."""
 
 import functools
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -9,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from mnemon._json import read_json
 from mnemon._values.documents import AckLevel, FilterValue, Scope, SearchMode
 from mnemon._values.filters import AllOf, Condition, Filter, Operator
 from mnemon._values.memories import TAGS
@@ -68,7 +68,7 @@ def labels(text: str) -> tuple[str, ...]:
 def json_object(text: str) -> dict[str, Any]:
     """A JSON object."""
     try:
-        found = json.loads(text)
+        found = read_json(text)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"not JSON: {error}") from None
     if not isinstance(found, dict):

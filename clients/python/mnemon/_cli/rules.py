@@ -13,6 +13,7 @@ from mnemon._cli import output as out
 from mnemon._cli.documents.sources import STDIN
 from mnemon._cli.options import choice_of, json_option, yes_option
 from mnemon._cli.session import Session
+from mnemon._json import read_json
 from mnemon._values.rules import ResolvedRule, RuleOrder
 from mnemon.shared.terminal import echo
 
@@ -183,16 +184,7 @@ def _read(path: str) -> bytes:
 
 
 def _from_json(content: bytes) -> Any:
-    return json.loads(content, object_pairs_hook=_object)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated!r} appears twice in one object")
-    return found
+    return read_json(content)
 
 
 def _from_yaml(content: bytes) -> Any:

@@ -5,7 +5,7 @@ import os
 import posixpath
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 from mnemon._cli.documents.ignored import IgnoredFiles
 from mnemon._cli.imports.markup import text_of_file
 from mnemon._cli.progress import count_lines
-from mnemon._values.documents import SCOPE_FIELDS, Document, MetadataValue, Scope
+from mnemon._json import read_json
+from mnemon._values.documents import SCOPE_FIELDS, Document, MetadataValue, Scope, SearchResult
 
 STDIN = "-"
 NOT_TEXT = "not UTF-8 text"
@@ -22,6 +23,9 @@ FOLDER, PATH_IN_FOLDER, FILE_NAME = "source_folder", "path_in_folder", "file_nam
 """The keys of metadata that name a document's folder, and its path there unless the file was given by itself."""
 
 _OBJECTS = ("metadata", "scope")
+_GIVEN = ("doc_id", "id", "content", "text", "metadata", "scope")
+_PRINTED = frozenset(each.name for kind in (Document, SearchResult) for each in fields(kind))
+"""The fields that lists and searches print, so that their lines can be indexed again."""
 _JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 
 
@@ -204,17 +208,17 @@ def _read_json_lines(given: Input, options: SourceOptions) -> Iterator[Source]:
 
 def _read_json_line(place: str, line: bytes, options: SourceOptions) -> Source:
     try:
-        fields = without_nulls(json.loads(line))
+        found = without_nulls(read_json(line))
     except ValueError as error:
         return Unreadable(place, f"not JSON: {error}")
-    problem = _json_problem(fields)
+    problem = _json_problem(found)
     if problem:
         return Unreadable(place, problem)
     return Document(
-        options.id_prefix + fields.get("doc_id", fields.get("id")),
-        fields.get("content", fields.get("text")),
-        {**(fields.get("metadata") or {}), **options.metadata},
-        _json_scope(fields.get("scope") or {}),
+        options.id_prefix + found.get("doc_id", found.get("id")),
+        found.get("content", found.get("text")),
+        {**(found.get("metadata") or {}), **options.metadata},
+        _json_scope(found.get("scope") or {}),
     )
 
 
@@ -226,16 +230,19 @@ def without_nulls(found: Any) -> Any:
     return {name: without_nulls(value) if name in _OBJECTS else value for name, value in given.items()}
 
 
-def _json_problem(fields: Any) -> str | None:
-    if not isinstance(fields, dict):
+def _json_problem(found: Any) -> str | None:
+    if not isinstance(found, dict):
         return 'a line must be an object, such as {"doc_id": "note-1", "content": "…"}'
-    if not isinstance(fields.get("doc_id", fields.get("id")), str):
+    if unknown := sorted(found.keys() - {*_GIVEN} - _PRINTED):
+        name = json.dumps(unknown[0])
+        return f'{name} is not a field; the fields are {", ".join(_GIVEN)}; other values belong in "metadata"'
+    if not isinstance(found.get("doc_id", found.get("id")), str):
         return '"doc_id" (or "id") must be text'
-    if not isinstance(fields.get("content", fields.get("text")), str):
+    if not isinstance(found.get("content", found.get("text")), str):
         return '"content" (or "text") must be text'
-    if not isinstance(fields.get("metadata") or {}, dict):
+    if not isinstance(found.get("metadata") or {}, dict):
         return '"metadata" must be an object'
-    if not isinstance(fields.get("scope") or {}, dict):
+    if not isinstance(found.get("scope") or {}, dict):
         return '"scope" must be an object'
     return None
 
