@@ -106,10 +106,9 @@ class StemmedWords:
 
     tokenizer = "ascii"
 
-    def __init__(self, *, compounds: bool = True) -> None:
-        """`compounds` is false for indexes of older programs, which took each of `split`'s words as it is."""
+    def __init__(self) -> None:
+        """Stems are computed when they are first needed."""
         self._stemmers = {language: _Stems(language) for language in (*languages.LATIN, *languages.OTHERS)}
-        self._compounds = compounds
 
     def prepare(self, text: str) -> str:
         """See Analysis."""
@@ -117,8 +116,7 @@ class StemmedWords:
         words = split(text)
         language = languages.of_text(words)
         words, latin = _in_language(text, words, language), self._stemmers[language]
-        if self._compounds:
-            words += [*_wholes(text), *_parts(text)]
+        words += [*_wholes(text), *_parts(text)]
         if text.isascii():
             return " ".join(map(latin.__getitem__, words))
         return " ".join([self._prepared(word, latin) for word in words])
@@ -137,13 +135,13 @@ class StemmedWords:
         words = split(text)
         latin = languages.of_query(words)
         words = _in_language(text, words, latin[0])
-        distinct = dict.fromkeys([*words, *(_wholes(text) if self._compounds else ())])
+        distinct = dict.fromkeys([*words, *_wholes(text)])
         telling = [word for word in distinct if not is_stop_word(word, latin, len(distinct))] or list(distinct)
         groups = _merged(group for word in telling for group in self._groups(word, latin))
         return QueryWords(Counter(self.terms(text)), groups[:QUERY_TERMS_MAX], _terms_per_word(words))
 
     def _visible(self, text: str) -> str:
-        return _INVISIBLE.sub("", text) if self._compounds and not text.isascii() else text
+        return text if text.isascii() else _INVISIBLE.sub("", text)
 
     def _prepared(self, word: str, latin: "_Stems") -> str:
         if size := _gram_size(word):
@@ -283,5 +281,3 @@ def _merged(groups: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 STEMMED_WORDS = StemmedWords()
 """The analysis of all indexes that are filled by this program."""
-FORMER_WORDS = StemmedWords(compounds=False)
-"""The analysis of indexes that an older program filled."""

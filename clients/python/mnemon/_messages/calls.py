@@ -181,12 +181,6 @@ def quotas_to_pb(quotas: tenants.Quotas | None) -> tenant_pb2.Quotas | None:
     return tenant_pb2.Quotas(**sent)
 
 
-def update_tenant(tenant: str, changes: tuple[str, ...], **fields: Any) -> tenant_pb2.UpdateTenantRequest:
-    """A request to change these fields of a tenant; None clears a field."""
-    changed = request(tenant_pb2.Tenant, tenant=tenant, **fields)
-    return request(tenant_pb2.UpdateTenantRequest, tenant=changed, update_mask=changes)
-
-
 def moment_of(by: datetime | timedelta) -> datetime:
     """A time, which may be given as a distance from now."""
     try:

@@ -36,11 +36,6 @@ class Schedule:
                 self._due[name] = at
         return is_sooner
 
-    def put_off(self, name: str, seconds: float) -> None:
-        """Schedules a task for this number of seconds from now, not earlier."""
-        self.drop(name)
-        self.put(name, seconds)
-
     def drop(self, name: str) -> None:
         """Removes a task from the schedule."""
         with self._lock:

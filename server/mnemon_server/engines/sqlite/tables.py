@@ -258,20 +258,6 @@ CREATE TABLE {tables.related} (
     ]
 
 
-EVENT_COLUMNS = (
-    "sequence",
-    "time",
-    "id_hash",
-    "key_hash",
-    "user",
-    "household",
-    "persona",
-    "agent",
-    "project",
-    "type",
-    "importance",
-    "body",
-)
 EVENT_STATEMENTS = (
     # Events: records.db has the unsealed ones, and the file of a sealed segment its own. Hashes: see
     # engines/events/incoming.py. time: microseconds. body: see wire/events.py.
