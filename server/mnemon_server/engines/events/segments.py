@@ -283,7 +283,9 @@ class SegmentStore:
         Raises:
             StorageFullError, StorageFailedError: records.db or the folder cannot be read or written.
         """
-        self.commit(lambda records: None)
+        if self.is_unsettled:
+            # The commit whose outcome is unknown has ended once another one has.
+            self.commit(lambda records: None)
         rows = self.rows()
         named = {row.file_name for row in rows if row.is_sealed}
         with self._connections.lend() as records:

@@ -180,8 +180,8 @@ def delete_events(connection: apsw.Connection, sequences: Sequence[int] | Sequen
     connection.execute(statement, (id_array(sequences),))
 
 
-def delete_sealed_rows(connection: apsw.Connection) -> int:
-    """Deletes some rows of events whose segment is sealed; returns how many, 0 if none are left."""
+def sealed_events(connection: apsw.Connection) -> list[int]:
+    """Some events that still have a row although their segment is sealed, the oldest first; empty if there are none."""
     unsealed = connection.execute("SELECT min(segment_id) FROM timeline_segment WHERE state <> 'sealed'").get
     oldest = fetch(
         connection,
@@ -190,8 +190,7 @@ def delete_sealed_rows(connection: apsw.Connection) -> int:
     )
     sizes = accumulate(size for _, size in oldest)
     count = 1 + sum(1 for _ in takewhile(lambda size: size < REMOVED_BYTES_MAX, sizes))
-    delete_events(connection, [sequence for sequence, _ in oldest[:count]])
-    return len(oldest[:count])
+    return [sequence for sequence, _ in oldest[:count]]
 
 
 def last_sequence(connection: apsw.Connection) -> int:

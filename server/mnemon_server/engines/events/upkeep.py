@@ -308,7 +308,10 @@ class Upkeep:
         return min(max(age_max - age, 0.0), age_max)
 
     def _remove_rows(self) -> None:
-        if self.store.commit(tables.delete_sealed_rows):
+        with self._connections.lend() as records:
+            sealed = tables.sealed_events(records)
+        if sealed:
+            self.store.commit(lambda records: tables.delete_events(records, sealed))
             self._schedule.put("rows", _ROWS_PAUSE_S)
 
     # Rewriting
