@@ -15,7 +15,7 @@ from mnemon_server.domain.errors import MnemonError, StorageFailedError, Storage
 from mnemon_server.domain.events import EventReceipt, EventsState, PruneReason
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.events.settings import EventEngineSettings
-from mnemon_server.engines.events.tables import delete_sealed_rows
+from mnemon_server.engines.events.tables import delete_events, sealed_events
 from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.engines.sqlite.query import insert_rows
 from mnemon_server.engines.sqlite.tables import TIMELINE_STATEMENTS
@@ -267,8 +267,9 @@ def test_rows_are_deleted_in_steps_limited_by_count_and_bytes(tmp_path: Path) ->
     rows = [(i, 0, i, i, "u", "", "", "", "", "t", None, body) for i, body in enumerate(bodies, 1)]
     insert_rows(connection, "INSERT INTO timeline_event VALUES", rows)
     steps = []
-    while removed := delete_sealed_rows(connection):
-        steps.append(removed)
+    while sealed := sealed_events(connection):
+        delete_events(connection, sealed)
+        steps.append(len(sealed))
     assert steps == [2_000, 502, 2, 1]
 
 
