@@ -266,6 +266,24 @@ def test_retries_become_rarer_while_the_disk_is_full_and_one_warning_is_told(
         assert trial.told() == ["warning", "info"]
 
 
+@pytest.mark.parametrize("interval_s", [0.25, 5.0])
+def test_a_warning_that_cannot_be_told_yet_is_told_once_however_often_it_returns(
+    long_events: Trial, interval_s: float
+) -> None:
+    with FaultyDisk(long_events.folder).used() as disk, opened(long_events.folder, long_events.promised) as trial:
+        trial.run()
+        disk.failing = disk.folder / "records.db-wal"
+        disk.calls, disk.fail_at, disk.failures = 0, 1, 1
+        trial.seconds += SETTINGS.scrub_interval_s
+        for _ in range(40):
+            trial.upkeep.turn()
+            trial.seconds += interval_s
+        assert "nothing more is written" in str(trial.upkeep.failure()) and trial.told() == []
+        trial.settle()
+        trial.check()
+        assert trial.told() == ["warning", "info"]
+
+
 # Damage
 
 

@@ -1,4 +1,4 @@
-"""Problems with the files of a timeline, and their feed entries: one when a problem begins, one when it ends."""
+"""Problems with the files of a timeline, and their feed entries: one when a problem begins, one when all have ended."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,9 @@ class MaintenanceHealth:
         """Starts healthy. `note` adds a warning to the feed; None means that the timeline has recovered."""
         self._note = note
         self._problems: dict[str, EventsWarning] = {}
-        self._unsaid: list[EventsWarning] = []
+        self._warnings: list[EventsWarning] = []
+        """The different warnings since the feed said that all is well. The first `_told_count` are in the feed."""
+        self._told_count = 0
         self._is_warned = False
 
     def load(self, *, is_warned: bool) -> None:
@@ -26,9 +28,11 @@ class MaintenanceHealth:
         return problem.message if problem else None
 
     def report(self, name: str, problem: EventsWarning) -> None:
-        """Records a problem or its persistence. A problem that several tasks run into is reported once."""
-        if name not in self._problems and problem not in self._problems.values():
-            self._unsaid.append(problem)
+        """Records a problem or its persistence. A problem that several tasks run into, or that comes back before the
+        feed says that all is well, is reported once.
+        """
+        if name not in self._problems and problem not in self._warnings:
+            self._warnings.append(problem)
         self._problems[name] = problem
 
     def clear(self, name: str) -> None:
@@ -42,18 +46,20 @@ class MaintenanceHealth:
     @property
     def is_unsaid(self) -> bool:
         """Whether the feed lacks an entry."""
-        return bool(self._unsaid) or (self._is_warned and not self._problems)
+        return self._told_count < len(self._warnings) or (self._is_warned and not self._problems)
 
     def tell(self) -> bool:
-        """Adds the missing entry to the feed. Returns False if that failed and must be retried."""
+        """Adds the missing entries to the feed. Returns False if that failed and must be retried."""
         try:
-            while self._unsaid:
-                self._note(self._unsaid[0])
+            while self._told_count < len(self._warnings):
+                self._note(self._warnings[self._told_count])
                 self._is_warned = True
-                del self._unsaid[0]
+                self._told_count += 1
             if self._is_warned and not self._problems:
                 self._note(None)
                 self._is_warned = False
+                self._warnings.clear()
+                self._told_count = 0
         except (StorageFullError, StorageFailedError, RecordDamagedError):
             return False
         return True

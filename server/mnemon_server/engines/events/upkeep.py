@@ -351,15 +351,19 @@ class Upkeep:
                 self._health.note_warned()
             self._damaged.discard(name)
 
-    def _scrub_next(self) -> None:
+    def _scrub_next(self) -> bool:
+        """Reads the next segment; returns whether it was the last. A problem ends only then, since it may be the end of
+        a scrub that fails each time.
+        """
         started = self._monotonic()
         # After a failure it starts again.
         scrubbing, self._scrubbing = self._scrubbing or self._scrubbed(), None
         for _ in scrubbing:
             self._scrubbing = scrubbing
             self._pause("scrub", started, self._settings.scrub_share_max)
-            return
+            return False
         self._schedule.put("scrub", self._settings.scrub_interval_s)
+        return True
 
     def _scrubbed(self) -> Iterator[None]:
         """Reads every sealed segment, one per step, and repairs damaged ones."""
