@@ -31,8 +31,9 @@ from mnemon_server.engines.promises.vault import FileScan, TransactionReceipt, V
 from mnemon_server.engines.quantized import round_vectors
 from mnemon_server.engines.sqlite import requests, tombstones, values
 from mnemon_server.engines.sqlite.change_log import SQLiteChangeLog
-from mnemon_server.engines.sqlite.connections import Connections, Follower
+from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable
+from mnemon_server.engines.sqlite.follower import Follower
 from mnemon_server.engines.sqlite.heads import store_heads, stored_heads
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.keywords.packing import KeywordPacking
@@ -267,7 +268,7 @@ def _packings(mutations: Iterable[Mutations], dimension: int) -> list[Packing]:
     ]
 
 
-class _Housekeeping:
+class _Housekeeping(Follower):
     """State of the vault as a whole: its embedding model, and the stored answers for request ids."""
 
     def __init__(self, model_identity: str, settings: VaultSettings, journal: Journal) -> None:
@@ -306,14 +307,8 @@ class _Housekeeping:
         """Deletes answers whose lifetime has passed."""
         requests.forget_expired(connection, self._journal.now())
 
-    def after_commit(self) -> None:
-        """Does nothing: it has no state in memory."""
 
-    def after_rollback(self) -> None:
-        """Does nothing: it has no state in memory."""
-
-
-class _Listeners:
+class _Listeners(Follower):
     """The callbacks for commits."""
 
     def __init__(self) -> None:
@@ -327,19 +322,10 @@ class _Listeners:
             self._listeners = {**self._listeners, key: on_commit}
         return lambda: self._remove(key)
 
-    def load(self, connection: apsw.Connection) -> None:
-        """Does nothing: it has no state in the file."""
-
-    def before_commit(self, connection: apsw.Connection) -> None:
-        """Does nothing: listeners are called after the commit."""
-
     def after_commit(self) -> None:
         """Calls all listeners."""
         for listener in self._listeners.values():
             listener()
-
-    def after_rollback(self) -> None:
-        """Does nothing: there was no commit."""
 
     def _remove(self, key: object) -> None:
         with self._changing:

@@ -4,8 +4,10 @@ from collections.abc import Callable, Collection
 
 import apsw
 
+from mnemon_server.engines.sqlite.follower import Follower
 
-class EventFollower:
+
+class EventFollower(Follower):
     """Follows the timeline's transactions; see Follower. Everything but `listen` is for the writer's thread."""
 
     def __init__(self) -> None:
@@ -35,9 +37,6 @@ class EventFollower:
         """Tells of events: after a failure, the outcome of commits is unknown."""
         self.after_rollback()
         self._on_append()
-
-    def before_commit(self, connection: apsw.Connection) -> None:
-        """Does nothing: what it follows is not stored."""
 
     def after_commit(self) -> None:
         """Calls the listeners."""

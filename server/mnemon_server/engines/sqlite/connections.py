@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -13,6 +13,7 @@ from mnemon_server.domain.damage import PageDamagedError
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.file_stamp import Place
 from mnemon_server.engines.folder import refuse_links
+from mnemon_server.engines.sqlite.follower import Follower
 from mnemon_server.engines.sqlite.pages.damage import DamageFinder
 from mnemon_server.engines.sqlite.pages.mark import CommitMark
 from mnemon_server.engines.sqlite.readers import ReaderPool
@@ -30,23 +31,7 @@ from mnemon_server.engines.vault_key import VaultKeyFile
 T = TypeVar("T")
 
 
-class Follower(Protocol):
-    """Holds state in memory that follows the database's transactions. Called on the writer's thread."""
-
-    def load(self, connection: apsw.Connection) -> None:
-        """Loads the state after the file was opened or reopened."""
-
-    def before_commit(self, connection: apsw.Connection) -> None:
-        """Called at the end of the transaction, before its commit."""
-
-    def after_commit(self) -> None:
-        """Called once the transaction is on stable storage."""
-
-    def after_rollback(self) -> None:
-        """Called after the transaction was rolled back."""
-
-
-class Removals:
+class Removals(Follower):
     """Counts what was removed or replaced since the write-ahead log was last empty. Until then its bytes may be in the
     files.
 
@@ -74,9 +59,6 @@ class Removals:
     def load(self, connection: apsw.Connection) -> None:
         """Starts with an empty log."""
         self._staged = 0, 0
-
-    def before_commit(self, connection: apsw.Connection) -> None:
-        """Does nothing: the counts are not stored."""
 
     def after_commit(self) -> None:
         """Adds the staged removals, which the log still contains."""
@@ -222,19 +204,22 @@ class Connections:
 
     def _before_commit(self, connection: Any) -> None:
         self._place.require()
-        for follower in self._followers:
+        for follower in self._touched():
             follower.before_commit(connection)
         self._mark.before_commit(connection)
 
     def _after_commit(self) -> None:
         self._mark.after_commit()
-        for follower in self._followers:
+        for follower in self._touched():
             follower.after_commit()
 
     def _after_rollback(self) -> None:
         self._mark.after_rollback()
-        for follower in self._followers:
+        for follower in self._touched():
             follower.after_rollback()
+
+    def _touched(self) -> list[Follower]:
+        return [follower for follower in self._followers if follower.is_touched]
 
 
 def _write_as_it_is(connection: apsw.Connection) -> None:

@@ -12,6 +12,7 @@ from mnemon_server.domain.clock import Clock, to_microseconds
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.change_log import TRIM_MAX
+from mnemon_server.engines.sqlite.follower import Follower
 from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 from mnemon_server.engines.sqlite.tables import Tables
 
@@ -109,7 +110,7 @@ class Operation:
         )
 
 
-class Journal:
+class Journal(Follower):
     """Numbers changes and collects their log entries, which are written in the transaction that makes the changes.
 
     It is the last follower of a transaction: once `state` includes a change, all other followers have applied it.

@@ -15,6 +15,7 @@ from mnemon_server.engines.sqlite import changes, requests
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
 from mnemon_server.engines.sqlite.documents import DocumentTable
+from mnemon_server.engines.sqlite.follower import Follower
 from mnemon_server.engines.sqlite.heads import stored_heads
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.passage_map import PassageMap
@@ -28,7 +29,7 @@ further connection takes longer than it saves.
 """
 
 
-class Mutations:
+class Mutations(Follower):
     """The writes of one collection, and their effects on counts and searches.
 
     Effects on counts, searches and the log are held back until the call has succeeded.
@@ -172,6 +173,7 @@ class Mutations:
 
     def stage(self, effects: Effects) -> None:
         """Stages the effects of a call that has succeeded. The journal stages its log entries."""
+        self.is_touched = True
         passages = effects.passages
         self.vectors.stage(passages.added, passages.vectors, passages.removed)
         self.passages.stage(passages.runs)
@@ -198,6 +200,7 @@ class Mutations:
 
     def load(self, connection: apsw.Connection) -> None:
         """Loads the stored state."""
+        self.is_touched = False
         tables = self.table.tables
         self.heads = stored_heads(connection)
         self.stats = changes.stats(connection, tables)
@@ -231,9 +234,11 @@ class Mutations:
                 self._sequence,
             )
             self._documents_added = 0
+        self.is_touched = False
 
     def after_rollback(self) -> None:
         """Discards the staged effects."""
+        self.is_touched = False
         self._sequence, self._documents_added = self.stats.sequence, 0
         self.vectors.discard()
         self.passages.discard()

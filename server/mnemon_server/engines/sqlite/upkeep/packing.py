@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 import apsw
 
 from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.sqlite.follower import Follower
 
 CHECK_ROWS = 4_096
 """The number of changed rows in the file after which is checked again what is due."""
@@ -39,7 +40,7 @@ class Packing(Protocol):
         """Packs it in short transactions. `is_stopped` is asked before each."""
 
 
-class PackingThread:
+class PackingThread(Follower):
     """Packs what is due, and follows the vault's transactions. The thread runs only while there is work."""
 
     def __init__(self, transactions: Transactions, packings: Sequence[Packing]) -> None:
@@ -84,9 +85,6 @@ class PackingThread:
     def after_commit(self) -> None:
         """Starts the thread if something is due."""
         self.start()
-
-    def after_rollback(self) -> None:
-        """Does nothing: the thread checks for itself what is due."""
 
     def _is_due(self, connection: apsw.Connection) -> bool:
         return any(packing.is_due(connection) for packing in self._packings)

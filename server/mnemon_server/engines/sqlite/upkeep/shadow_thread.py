@@ -6,6 +6,7 @@ import threading
 import apsw
 
 from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.sqlite.follower import Follower
 from mnemon_server.engines.sqlite.upkeep.packing import Transactions
 from mnemon_server.engines.sqlite.upkeep.shadow import ShadowEmbedding, ShadowModel, prepare
 
@@ -14,7 +15,7 @@ RETRY_S = 10.0
 log = logging.getLogger(__name__)
 
 
-class ShadowThread:
+class ShadowThread(Follower):
     """Embeds missing passages after each transaction of the vault. Without a model, it does nothing."""
 
     def __init__(self, transactions: Transactions, model: ShadowModel | None) -> None:
@@ -50,15 +51,9 @@ class ShadowThread:
             prepare(connection, self._model.identity)
         self._changed.set()
 
-    def before_commit(self, connection: apsw.Connection) -> None:
-        """Does nothing: the tables tell which passages are missing."""
-
     def after_commit(self) -> None:
         """Wakes the thread."""
         self._changed.set()
-
-    def after_rollback(self) -> None:
-        """Does nothing: nothing was added."""
 
     def _run(self) -> None:
         assert self._model is not None  # noqa: S101 - otherwise it is not started
