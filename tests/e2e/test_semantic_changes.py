@@ -54,7 +54,7 @@ async def from_the_log(connection: Connection, view: int = pb.CHANGE_VIEW_BASIC)
 
 
 def types(changes: Sequence[pb.Change]) -> list[str]:
-    """What happened."""
+    """The type of a change."""
     return [pb.ChangeType.Name(change.type).removeprefix("CHANGE_TYPE_") for change in changes]
 
 

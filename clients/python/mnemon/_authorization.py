@@ -24,7 +24,7 @@ _CALLS = frozenset({"unary_unary", "unary_stream", "stream_unary", "stream_strea
 
 
 class Credential:
-    """What a client sends as `authorization`: a text, or what a function returns.
+    """The `authorization` of a client: a text, or the result of a function.
 
     The function is called for the first call, before the token expires (if it is a JWT, which says so), and when the
     server has refused the token. Calls that come meanwhile wait for it; what it raises, they raise.
@@ -37,7 +37,7 @@ class Credential:
         self._lock, self._async_lock = threading.Lock(), asyncio.Lock()
         self._renew_at = 0.0
         self.headers: tuple[tuple[str, str], ...] = ()
-        """What to send; empty without a credential."""
+        """The header's value; empty without a credential."""
         if not callable(given):
             self._use(given)
 

@@ -37,7 +37,7 @@ class StreamBrokenError(Exception):
 
 
 class BulkMethod(ABC, Generic[_Given, _Result]):
-    """What one method of a service adds to a bulk stream: its messages, items and results."""
+    """The part of a bulk stream that depends on the method: its messages, items and results."""
 
     noun: str
     noun_plural: str

@@ -22,7 +22,7 @@ def numbers_by_member(members: type[_Member], enum: EnumDescriptor) -> dict[_Mem
 
 
 def value_names(enum: EnumDescriptor) -> dict[int, str]:
-    """What the values are called without the enumeration's prefix, such as KEEP_CANDIDATE; without UNSPECIFIED."""
+    """The names of the values without the enumeration's prefix, such as KEEP_CANDIDATE; without UNSPECIFIED."""
     prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
     return {number: value.name.removeprefix(prefix) for number, value in enum.values_by_number.items() if number}
 

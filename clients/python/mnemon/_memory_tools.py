@@ -16,7 +16,7 @@ from mnemon.shared.namespaces import needed_of, template_keys, template_labels
 from mnemon.shared.tool_definitions import ResponseFormat, SchemaStyle, ToolDefinition
 
 TextAndFacts: TypeAlias = tuple[str, list[FactMatch]]
-"""What search_memory returns with the format "content_and_artifact"."""
+"""The result of search_memory with the format "content_and_artifact"."""
 
 _Returned_co = TypeVar("_Returned_co", covariant=True)
 

@@ -199,7 +199,7 @@ class KeySetFile:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What differs once a file has changed; None if it cannot be read."""
+    """A stamp that differs once a file has changed; None if it cannot be read."""
     try:
         found = path.stat()
     except OSError:

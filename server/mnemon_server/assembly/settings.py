@@ -54,7 +54,7 @@ def fusion_of(settings: Settings, model: TextModel | None) -> Fusion:
 
 
 def model_options(settings: Settings) -> ModelOptions:
-    """What is set about an embedding model that is not built in."""
+    """The settings of an embedding model that is not built in."""
     return ModelOptions(
         settings.embedding_dimensions, settings.embedding_query_prefix, settings.embedding_passage_prefix
     )

@@ -97,7 +97,7 @@ def open_shadow(settings: Settings) -> ShadowProcess | None:
 
 
 def vault_models(embedder: Embedder, shadow: ShadowProcess | None) -> VaultModels:
-    """What vaults need from both models.
+    """Both models, as vaults need them.
 
     Raises:
         ConfigurationError: both are the same.

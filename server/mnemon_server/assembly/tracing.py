@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_tracing(settings: Settings) -> "AsyncIterator[Tracing | None]":
-    """What traces calls; None if nothing is to be traced."""
+    """The tracer of calls; None if nothing is traced."""
     if not settings.trace_endpoint:
         yield None
         return

@@ -136,7 +136,7 @@ def revoke(key_id: str, tenant: str, folder: DataFolder) -> None:
 def _run(
     folder: DataFolder, tenant: str, action: "Callable[[KeyRing], Coroutine[Any, Any, T]]", *, create: bool = False
 ) -> T:
-    """What an action on the keys of the folder returns."""
+    """The result of an action on the keys of the folder."""
     import asyncio
 
     from mnemon_server.engines.key_file import KeyFile

@@ -1,4 +1,4 @@
-"""What commands on a data folder need to read vaults whose keys are encrypted."""
+"""The master key, for commands that read vaults with encrypted keys."""
 
 import os
 from collections.abc import Callable

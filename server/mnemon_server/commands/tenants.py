@@ -147,7 +147,7 @@ async def _delete(found: "Tenants", tenant: str, vaults: Path) -> None:
 
 
 def _run(folder: DataFolder, action: "Callable[[Tenants], Coroutine[Any, Any, T]]", *, create: bool = False) -> T:
-    """What an action on the tenants of the folder returns."""
+    """The result of an action on the tenants of the folder."""
     from mnemon_server.engines.tenant_file import TenantFile
     from mnemon_server.services.access.tenants import Tenants
 

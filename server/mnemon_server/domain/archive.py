@@ -23,7 +23,7 @@ FIGURE_RANGE = f"must be 0 to {FIGURE_MAX:,}"
 
 
 class ImportConflict(StrEnum):
-    """What an import does with a record whose id already belongs to a record with different content; see the proto."""
+    """The policy of an import for a record whose id belongs to another content; see the proto."""
 
     NEWER = "newer"
     KEEP = "keep"

@@ -63,7 +63,7 @@ class BackupFile:
     size: int
     sha256: str
     stored: StoredFile | None
-    """What this backup has of it; None if it is as in the earlier one, except for a size that is less."""
+    """The content in this backup; None if it equals the earlier one's, except for a smaller size."""
     blocks: Blocks | None = None
     changed: tuple[tuple[int, int], ...] | None = None
     """The blocks that `stored` has, as runs of adjacent ones: the first, and how many. None if it has all."""
@@ -80,7 +80,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a backup contains: a vault as it was at one commit."""
+    """The content of a backup: a vault at one commit."""
 
     backup_id: str
     vault_id: str
@@ -166,7 +166,7 @@ class BackupPart:
 
 
 BackupStep: TypeAlias = BackupProgress | BackupPart | Manifest
-"""What comes next of a backup; the manifest is its end."""
+"""The next part of a backup; the manifest is the last."""
 
 
 def block_bytes(size: int) -> int:

@@ -24,7 +24,7 @@ class RoutingMode(StrEnum):
 
 
 class PruneAction(StrEnum):
-    """What happens to a statement whose events were pruned."""
+    """The action on a statement whose events were pruned."""
 
     DELETE = "delete"
     DEMOTE = "demote"
@@ -53,7 +53,7 @@ class UpdatedPolicy:
 
 
 class BridgeActivity(StrEnum):
-    """What the bridge is doing."""
+    """The activity of the bridge."""
 
     RUNNING = "running"
     SUSPENDED = "suspended"

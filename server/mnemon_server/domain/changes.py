@@ -18,7 +18,7 @@ LOG_TABLE = "event"
 
 
 class ChangeType(StrEnum):
-    """What happened."""
+    """The type of a change."""
 
     KNOWLEDGE_INDEXED = "knowledge:indexed"
     KNOWLEDGE_DELETED = "knowledge:deleted"

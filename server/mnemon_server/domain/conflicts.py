@@ -79,7 +79,7 @@ class Conflict:
 
 
 class ArbitrationAction(StrEnum):
-    """What happens to the two statements."""
+    """The outcome for the two statements."""
 
     KEEP = "keep"
     MERGE = "merge"
@@ -227,8 +227,8 @@ class MergeConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStatistics:
-    """What a merge did: code points, keywords, the merged importance minus the larger original one, sentences left out
-    as duplicates, and sentences above the duplicate threshold that the guard kept.
+    """Figures of a merge: code points, keywords, the merged importance minus the larger original one, sentences left
+    out as duplicates, and sentences above the duplicate threshold that the guard kept.
     """
 
     content_length: int

@@ -132,7 +132,7 @@ class DocumentFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchQuery:
-    """What to search for, and in which documents. If `mode` is None: hybrid, or vector if only a vector is given."""
+    """A search of documents. If `mode` is None: hybrid, or vector if only a vector is given."""
 
     text: str = ""
     vector: Sequence[float] | None = None

@@ -1,4 +1,4 @@
-"""What an erasure is asked for, how it goes, and what its receipt says."""
+"""Erasures: requests, progress and receipts."""
 
 import json
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class EraseFilter:
 
 @dataclass(frozen=True, slots=True)
 class EraseTarget:
-    """What to erase; exactly one field is set."""
+    """The subject of an erasure; exactly one field is set."""
 
     user: str = ""
     """All records of a user, and the facts in every namespace with a label that equals it."""
@@ -63,7 +63,7 @@ class EraseProgress:
 
 @dataclass(frozen=True, slots=True)
 class EraseCounts:
-    """What an erasure would remove, by store."""
+    """Counts of an erasure's records, by store."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ class ErasureReceipt:
 
     @property
     def said(self) -> dict[str, Any]:
-        """What the text says."""
+        """The receipt in the text."""
         values: dict[str, Any] = json.loads(self.text)
         return values
 

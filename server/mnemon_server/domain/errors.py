@@ -111,7 +111,7 @@ class ErrorReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """What is wrong with one field, and what would be valid."""
+    """Violations in one field, and what would be valid."""
 
     field: str
     description: str
@@ -400,7 +400,7 @@ class QuotaExceededError(MnemonError):
 
     @property
     def usage(self) -> str:
-        """What is used, in words."""
+        """The resource, in words."""
         return f"{self.used:.10g} would be used" if self.used > self.limit else f"{self.used:.10g} are used"
 
 

@@ -180,7 +180,7 @@ class PruneReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PrunedEvents:
-    """What pruning removed, or would remove in a dry run. `event_ids` has the first 1,000."""
+    """The result of a pruning, or of its dry run. `event_ids` has the first 1,000."""
 
     count: int
     event_ids: tuple[str, ...] = ()

@@ -187,7 +187,7 @@ class FactFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactQuery:
-    """What to search for. Without a text and a vector: the facts that match, in order of creation, without scores."""
+    """A search of facts. Without a text and a vector: the facts that match, in order of creation, without scores."""
 
     filter: FactFilter
     text: str = ""

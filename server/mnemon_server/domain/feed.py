@@ -38,8 +38,8 @@ Start: TypeAlias = Edge | Cursor | datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchQuery:
-    """What to watch. `heartbeat_s` is the longest time without a message, in seconds; `batch_max` limits the changes in
-    one message.
+    """A watch of changes. `heartbeat_s` is the longest time without a message, in seconds; `batch_max` limits the
+    changes in one message.
     """
 
     start: Start = Edge.NOW

@@ -22,7 +22,7 @@ class RecordKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindTraits:
-    """What the server knows about a kind."""
+    """The description of a kind."""
 
     collection: Collection | None
     """Where its records are stored; None for events, which are in the timeline."""

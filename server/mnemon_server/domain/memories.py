@@ -141,7 +141,7 @@ class UpdateMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryQuery:
-    """What to search for, and in which memories. If `mode` is None: hybrid, or vector if only a vector is given.
+    """A search of memories. If `mode` is None: hybrid, or vector if only a vector is given.
 
     Unless `where` sets a minimum confidence, memories below MIN_CONFIDENCE_DEFAULT are left out.
     """

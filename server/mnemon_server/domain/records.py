@@ -1,4 +1,4 @@
-"""What all kinds of record share: scope, metadata, write receipts, acknowledgement, search modes and diagnostics."""
+"""Values of all kinds of record: scope, metadata, write receipts, acknowledgement, search modes and diagnostics."""
 
 import math
 import re
@@ -62,7 +62,7 @@ class View(StrEnum):
 
 
 class AckLevel(StrEnum):
-    """What must have happened to a write before it is acknowledged."""
+    """The stage of a write at which it is acknowledged."""
 
     DURABLE = "durable"
     SEARCHABLE = "searchable"
@@ -184,7 +184,7 @@ class SearchDiagnostics:
 
 
 def metadata_key_problem(key: object) -> str | None:
-    """What is wrong with a metadata key; None if it is valid."""
+    """Violations in a metadata key; None if it is valid."""
     if not isinstance(key, str):
         return "a key must be text"
     if not METADATA_KEY.fullmatch(key):
@@ -193,7 +193,7 @@ def metadata_key_problem(key: object) -> str | None:
 
 
 def metadata_value_problem(value: object) -> str | None:
-    """What is wrong with a metadata value; None if it is valid."""
+    """Violations in a metadata value; None if it is valid."""
     match value:
         case bool() | datetime():
             return None
@@ -231,7 +231,7 @@ def value_type(value: MetadataValue) -> type:
 
 
 def filter_value_problem(value: object) -> str | None:
-    """What is wrong with a filter's value; None if it is valid."""
+    """Violations in a filter's value; None if it is valid."""
     if isinstance(value, str | int | float):
         return metadata_value_problem(value)
     return "must be text, a whole number, a number or a boolean"

@@ -18,7 +18,7 @@ TIMEOUT_DEFAULT_S = 10.0
 
 
 class ToolKind(StrEnum):
-    """What runs a tool: this server, or an operator's endpoint."""
+    """The executor of a tool: this server, or an operator's endpoint."""
 
     MEMORY = "memory"
     FORWARDED = "forwarded"
@@ -55,7 +55,7 @@ class OperatorTool:
 
     @property
     def endpoint(self) -> str:
-        """What names its endpoint."""
+        """The name of its endpoint."""
         return self.http or self.grpc
 
 
@@ -113,7 +113,7 @@ class ExecuteText:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool returned: a text for the model and, on request, the facts found for the program."""
+    """The result of a tool: a text for the model and, on request, the facts found for the program."""
 
     content: str
     artifact: tuple[FactMatch, ...] = ()

@@ -136,7 +136,7 @@ def revision_violations(revision: int | None, field: str = "expected_revision") 
 
 
 def share_violations(value: float, field: str) -> Iterable[FieldViolation]:
-    """What is wrong with a number that must be from 0 to 1, as a confidence or a score."""
+    """Violations in a number that must be from 0 to 1, as a confidence or a score."""
     if not 0.0 <= value <= 1.0:
         yield FieldViolation(field, "must be between 0 and 1")
 

@@ -22,9 +22,9 @@ class EmbeddingModel:
     tokens_max: int
     """Maximum number of tokens that the model reads of one text, without special tokens and the prefix of a passage."""
     query_prefix: str = ""
-    """What the model expects before a query, such as `query: `; not part of the identity."""
+    """The prefix of a query, such as `query: `; not part of the identity."""
     passage_prefix: str = ""
-    """What it expects before a text that is stored. `embed` adds neither; see `as_query` and `as_passages`."""
+    """The prefix of a stored text. `embed` adds neither; see `as_query` and `as_passages`."""
     endpoint: str = ""
     """The URL to which texts are sent; empty if the model runs in this process. Not part of the identity."""
 
@@ -44,7 +44,7 @@ class EmbeddingModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """What an operator sets about a model that is not built in. None leaves it to the model's own configuration."""
+    """The operator's settings of a model that is not built in. None leaves it to the model's own configuration."""
 
     dimension: int | None = None
     """Number of leading numbers that are kept of each vector."""

@@ -51,7 +51,7 @@ class EmbeddingMeter(Protocol):
 
 @dataclass(slots=True)
 class _State:
-    """What all views of a batcher share; guarded by its condition."""
+    """The state that all views of a batcher share; guarded by its condition."""
 
     direct_runs: int = 0
     batch_runs: int = 0

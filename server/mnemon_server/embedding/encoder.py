@@ -17,7 +17,7 @@ Pool = Callable[[Vectors, Mask], Vectors]
 """Makes one vector of those of a text's tokens: shapes (batch, sequence, n) and (batch, sequence) become (batch, n)."""
 
 INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
-"""What the inputs of a graph may be, in ONNX Runtime's words."""
+"""The types of a graph's inputs, in ONNX Runtime's words."""
 
 INPUTS: dict[str, Callable[[NDArray[Any], Mask], NDArray[Any]]] = {
     "input_ids": lambda ids, _: ids,

@@ -50,7 +50,7 @@ _BLANK = "."
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one request may hold."""
+    """The limits of one request."""
 
     texts_max: int = 32
     tokens_max: int = 8192
@@ -153,7 +153,7 @@ class EndpointEmbedder:
             ) from error
 
     def _cut(self, text: str) -> str:
-        """What is sent of a text. The prefix of a passage counts as text."""
+        """The part of a text that is sent. The prefix of a passage counts as text."""
         tokens_max = 2 * self._limits.passage_tokens
         if not text.strip():
             return _BLANK

@@ -15,7 +15,7 @@ UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 """Names of the token for characters outside the vocabulary, of both kinds of vocabularies."""
 
 _EMPTY = (0,)
-"""What a model reads of an empty text if its tokenizer adds no special tokens: a model cannot read nothing."""
+"""The token for an empty text if the tokenizer adds no special tokens: a model cannot read nothing."""
 
 
 class TextTokenizer:

@@ -53,7 +53,7 @@ class EndpointSettings:
     """Where an endpoint is, and what its calls may take."""
 
     name: str
-    """What it is for, as its errors say: `the embedding endpoint`."""
+    """The purpose, as in its errors: `the embedding endpoint`."""
     url: str
     """The base of its paths, such as `http://localhost:11434/v1`."""
     key_file: Path | None = None
@@ -240,7 +240,7 @@ def base_url(text: str) -> httpx.URL:
 
 
 def _code(value: Any) -> str:
-    """What the error in an answer is called. Its message is left out, because it may repeat the request."""
+    """The name of the error in an answer. Its message is left out, because it may repeat the request."""
     error = value.get("error") if isinstance(value, dict) else None
     names = [error.get(name) for name in ("code", "type")] if isinstance(error, dict) else []
     name = next((name for name in names if isinstance(name, str) and _CODE.fullmatch(name)), None)

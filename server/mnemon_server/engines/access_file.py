@@ -154,7 +154,7 @@ class AccessFile:
         self._copy.store()
 
     def stamp(self) -> Stamp | None:
-        """What differs once any process has written the file; None if it was written just now."""
+        """A stamp that differs once any process has written the file; None if it was written just now."""
         return settled_stamp(self._path)
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ def _opened(path: Path, keys: VaultKeyFile) -> apsw.Connection:
 
 
 class AccessTable:
-    """What the file says of one thing. Several of them share an open file."""
+    """One kind of content of the file. Several share an open file."""
 
     def __init__(self, file: AccessFile) -> None:
         """The file belongs to the caller, who closes it."""

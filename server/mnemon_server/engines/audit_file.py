@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What a check of the files found."""
+    """The result of a check of the files."""
 
     line_count: int
     problems: tuple[str, ...]
@@ -202,7 +202,7 @@ def _read_key(folder: Path) -> bytes:
 
 
 def audit_hash(data_dir: Path, tenant: str, record_id: str) -> str:
-    """What the log has in place of an id."""
+    """The form of an id in the log."""
     return AuditLines((data_dir / FOLDER_NAME / _KEY).read_bytes()).hash_of(tenant, record_id)
 
 

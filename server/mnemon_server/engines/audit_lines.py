@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 _Constant = tuple[str, hashlib.blake2b]
-"""What the lines of a caller's calls have in common: a part of the text; and the hash of an id of the caller's tenant,
+"""The common part of the lines of a caller's calls, as text; and the hash of an id of the caller's tenant,
 before the id. Garbage collections look through no plain tuples."""
 
 

@@ -61,7 +61,7 @@ class Cipher:
             raise DecryptionError("it is not what was encrypted with this key") from error
 
     def encrypt_file(self, content: bytes) -> bytes:
-        """What an encrypted file with this content consists of."""
+        """The parts of an encrypted file with this content."""
         return b"".join([_MAGIC, *(self.encrypt(part, place) for part, place in _parts(content, _PART_BYTES))])
 
     def decrypt_file(self, content: bytes) -> bytes:

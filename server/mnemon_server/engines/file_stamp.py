@@ -12,7 +12,7 @@ Stamp = tuple[int, int, int]
 
 
 def settled_stamp(path: Path) -> Stamp | None:
-    """What differs once the file has changed; None if it was written just now, or cannot be seen."""
+    """A stamp that differs once the file has changed; None if it was written just now, or cannot be seen."""
     try:
         found = path.stat()
     except OSError:

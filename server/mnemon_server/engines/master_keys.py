@@ -34,7 +34,7 @@ class EncryptedKey:
     master: str
     """The name of the master key."""
     content: bytes
-    """What `Cipher` makes of the key."""
+    """The cipher with the key."""
 
 
 @dataclass(frozen=True, slots=True)

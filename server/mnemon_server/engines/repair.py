@@ -46,7 +46,7 @@ class Finding:
     """Relative to the folder of the vault."""
     problem: str
     remedy: str = ""
-    """What is done about it, as a participle; empty if it cannot be derived from anything."""
+    """The remedy, as a participle; empty if it cannot be derived from anything."""
     advice: str = "restore a backup of the vault"
     """Advice for the operator if there is no remedy."""
 

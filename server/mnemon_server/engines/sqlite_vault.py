@@ -64,9 +64,9 @@ class VaultSettings:
     erasure_delay_s: float = LIFE_S
     """Maximum time after which removed data is erased from the write-ahead log of records.db."""
     master: MasterKeys = NO_MASTER_KEYS
-    """What encrypts the key of the vault. Without one, the key protects from damage, and not from readers."""
+    """The cipher of the vault's key. Without one, the key protects from damage, and not from readers."""
     models: VaultModels = NO_SECOND_MODEL
-    """What computes vectors of a second model in the background."""
+    """The model whose vectors are computed in the background."""
 
 
 DEFAULT_VAULT = VaultSettings()

@@ -67,7 +67,7 @@ def damaged_files(keys: VaultKeyFile, connect: Connect) -> Iterator[tuple[Path, 
 
 
 def damaged_pages(path: Path, keys: VaultKeyFile, connect: Connect) -> str | None:
-    """What is damaged in a database; None if nothing is."""
+    """The damage in a database, in words; None if it is intact."""
     try:
         with closing(connect(path, keys)) as connection:
             pages = [*PageFile(connection).damaged()]

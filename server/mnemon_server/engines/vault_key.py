@@ -49,7 +49,7 @@ class VaultKey:
         return self.derive("fingerprint")[:FINGERPRINT_BYTES]
 
     def cipher(self, purpose: str) -> Cipher:
-        """What encrypts the files of the vault that are no databases: new ones only with a master key, since without
+        """The cipher of the vault's files that are no databases: new ones only with a master key, since without
         one, anyone who can read them can read the key as well.
         """
         return Cipher(self.derive(purpose), is_for_new=self.master is not None)

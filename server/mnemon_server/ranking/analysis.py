@@ -64,7 +64,7 @@ _KEPT_WORDS = 1 << 15
 
 @dataclass(frozen=True)
 class QueryWords:
-    """What a query asks for."""
+    """The terms of a query."""
 
     own: Counter[str]
     """How often the query's own text, if it were stored, would contain each term."""

@@ -81,7 +81,7 @@ class SummedGains:
         return self._those(np.flatnonzero(self._held))
 
     def best(self, count: int, sufficient: float, least: float = 0.0) -> tuple[Positions, Floats]:
-        """Those with the `count` highest sums, with all that equal the last one, and some others, by ascending
+        """The positions with the `count` highest sums, all that equal the last one, and some others, by ascending
         position; as far as they have sums of at least `least`. Sums from `sufficient` on count as equal.
         """
         cells = np.flatnonzero(self._held & (self._sums_max >= least * (1 - _TOLERANCE)))
@@ -91,7 +91,7 @@ class SummedGains:
         return self._those(cells)
 
     def of(self, positions: Positions) -> tuple[Positions, Floats]:
-        """Those of the given ascending positions that contain any of the words."""
+        """The given ascending positions that contain any of the words."""
         cells = self._cells.of(positions)
         return self._those(cells[self._held[cells]])
 

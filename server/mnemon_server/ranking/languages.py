@@ -84,7 +84,7 @@ _ENGLISH_STOP_WORDS = """
 """
 """The library's list has 1,333 words, many of which say much."""
 STOP_WORDS = frozenset(_ENGLISH_STOP_WORDS.split())
-"""Those of English."""
+"""The stop words of English."""
 
 
 @cache

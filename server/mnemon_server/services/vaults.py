@@ -83,7 +83,7 @@ class _Entry:
     tenant: str
     opening: "asyncio.Task[OpenVault]"
     line: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Those who wait for it, who go on one by one. Hundreds in one turn of the event loop would hold up all others."""
+    """The waiting calls, which go on one by one. Hundreds in one turn of the event loop would hold up all others."""
     users: int = 0
     idle_since: float = 0.0
     closing: "asyncio.Task[None] | None" = None

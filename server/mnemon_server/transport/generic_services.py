@@ -9,7 +9,7 @@ import grpc
 
 @dataclass(frozen=True, slots=True)
 class _Details:
-    """What a service is asked with for its handler of a method."""
+    """The details with which a service is asked for its handler of a method."""
 
     method: str
     invocation_metadata: tuple[()] = ()

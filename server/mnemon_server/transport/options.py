@@ -19,7 +19,7 @@ STREAMS_PER_CONNECTION_MAX = 512
 limits give one and say when to try again, and should be reached first."""
 REQUESTS_PER_READ_MAX = 4
 WINDOW_BYTES = 64 << 10
-"""What a connection may send into a stream that is not read. A message that is being read may be sent as a whole."""
+"""The bytes that a connection may send into an unread stream. A message that is being read may be sent as a whole."""
 HANDSHAKE_TIMEOUT_MS = 10_000
 CONNECTION_AGE_S, CONNECTION_AGE_GRACE_MS = 3_600, 1_800_000
 """Our clients resume a bulk stream or a watch that is cut, but it need not be cut often."""

@@ -1,4 +1,4 @@
-"""Who may call each method, as its proto says."""
+"""The role that each method requires, by its proto."""
 
 from collections.abc import Iterable, Mapping
 

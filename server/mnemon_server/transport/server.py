@@ -163,7 +163,7 @@ _PATHS = frozenset(f"/{service.full_name}/{method.name}" for service in DESCRIPT
 INDEXED_SERVICES = tuple(
     service.full_name for file in (semantic_pb2, episodic_pb2) for service in file.DESCRIPTOR.services_by_name.values()
 )
-"""Those that serve once the indexes are warm."""
+"""The services that serve once the indexes are warm."""
 DRAIN_S = 3.0
 LAST_MESSAGE_S = 1.0
 _POLL_S = 0.02
@@ -219,7 +219,7 @@ class GrpcServer:
         self._info = ServerServicer(settings)
         self._answers = AnswerMemory(settings.answer_memory_mib << 20)
         self.accounts = accounts or Accounts()
-        """What tenants and callers use, and may use."""
+        """The use and the quotas of tenants and callers."""
         outbox = Outbox(wait_s=settings.stream_write_timeout_s)
         self._limiter = Limiter(
             unary_calls_max=settings.unary_calls_max,

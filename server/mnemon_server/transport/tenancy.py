@@ -48,7 +48,7 @@ class TenantServicer:
         self._answers = answers
 
     def room(self, context: Context, *, vectors: bool = False, copies: int = 1) -> Room:
-        """What the answer to this call may hold; the pipeline releases it once the answer is on its way.
+        """The room for the answer to this call; the pipeline releases it once the answer is on its way.
 
         Args:
             context: the call.

@@ -15,7 +15,7 @@ _log = structlog.get_logger()
 
 
 def server_credentials(settings: Settings) -> Callable[[], grpc.ServerCredentials | None]:
-    """What makes the credentials that the settings ask for, for each server of the runtime its own; None is plain.
+    """A function that makes the credentials of the settings, one for each server of the runtime; None is plain.
 
     Raises:
         ConfigurationError: a file cannot be read.
@@ -84,7 +84,7 @@ class _Files:
             raise ConfigurationError(f"a file of the TLS settings cannot be read: {error}") from error
 
     def follow(self) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
-        """What returns the configuration whenever it is another one than before, else None. It never raises."""
+        """A function that returns the configuration once it has changed, else None. It never raises."""
         known = self.configuration
 
         def renewed() -> grpc.ServerCertificateConfiguration | None:

@@ -24,7 +24,7 @@ Lines = Iterable[ArchiveLine | str | bytes] | AsyncIterable[ArchiveLine | str | 
 
 
 class AsyncArchive(AsyncService):
-    """What a vault holds, as lines of JSON, which a client has as `client.archive`.
+    """Exports and imports of a vault as lines of JSON, as `client.archive`.
 
     async with AsyncClient() as memory:
         with open("vault.jsonl", "w") as file:

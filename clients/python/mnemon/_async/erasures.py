@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AsyncErasures(AsyncService):
-    """What is erased so that no byte of it is left, as `client.erasures`; for admins of the whole tenant.
+    """Erasures that leave no byte, as `client.erasures`; for admins of the whole tenant.
 
     An erasure is about a `user` with everything that is theirs, or about a `namespace` of facts and those below it, or
     about the records of a `kind` (see RecordKind) that have this `scope` and match `where`.

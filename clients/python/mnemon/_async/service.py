@@ -1,4 +1,4 @@
-"""What the asyncio client's objects have in common."""
+"""The base of the asyncio client's objects."""
 
 import inspect
 from collections.abc import AsyncIterator, Callable

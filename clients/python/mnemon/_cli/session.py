@@ -1,4 +1,4 @@
-"""What the commands share: the client, opened when it is first needed, and where output goes."""
+"""The session of a command: the client, opened when it is first needed, and where output goes."""
 
 import os
 import sys
@@ -53,7 +53,7 @@ class Session:
         return max(0.0, self._ready_by - time.monotonic())
 
     def hint(self, error: MnemonError) -> str:
-        """What a person may not think of when a call was refused: where the credential came from."""
+        """A hint after a refused call: where the credential came from."""
         says_who = any(self._arguments.get(name) is not None for name in ("api_key", "token"))
         key = key_in_environment(has_certificate=self._arguments.get("certificate_file") is not None)
         is_of_key = isinstance(error, UnauthenticatedError) and key and not says_who

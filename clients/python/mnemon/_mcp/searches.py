@@ -18,7 +18,7 @@ _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class KnowledgeSearch(BaseModel):
-    """What search_knowledge takes."""
+    """The arguments of search_knowledge."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -30,7 +30,7 @@ class KnowledgeSearch(BaseModel):
 
 
 class TimelineQuery(BaseModel):
-    """What query_timeline takes."""
+    """The arguments of query_timeline."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,7 +59,7 @@ class OwnTool:
     run: Callable[[AsyncClient, Identity, Any], Awaitable[str]]
 
     async def __call__(self, client: AsyncClient, identity: Identity, arguments: Mapping[str, Any]) -> str:
-        """What the tool returns. Raises ValidationError for bad arguments, MnemonError if the call fails."""
+        """The result of the tool. Raises ValidationError for bad arguments, MnemonError if the call fails."""
         return await self.run(client, identity, self.arguments.model_validate(arguments))
 
 

@@ -22,7 +22,7 @@ Lines = Iterable[ArchiveLine | str | bytes]
 
 
 class Archive(Service):
-    """What a vault holds, as lines of JSON, which a client has as `client.archive`.
+    """Exports and imports of a vault as lines of JSON, as `client.archive`.
 
     with Client() as memory:
         with open("vault.jsonl", "w") as file:

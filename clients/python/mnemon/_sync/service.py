@@ -1,5 +1,5 @@
 # Generated from _async/service.py by `make generate`: change that file instead.
-"""What the asyncio client's objects have in common."""
+"""The base of the asyncio client's objects."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -1,1 +1,1 @@
-"""What callers give and get, one module per noun."""
+"""The values that callers give and get, one module per noun."""

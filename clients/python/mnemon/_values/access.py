@@ -8,7 +8,7 @@ from mnemon._values.documents import JsonValue
 
 
 class Role(StrEnum):
-    """What a caller may do. Of `reader`, `writer` and `admin`, each may do what those before may.
+    """The rights of a caller. Of `reader`, `writer` and `admin`, each may do what those before may.
 
     `reader`: read all records of the tenant. `writer`: write and delete records, and call tools. `admin`: change what
     concerns the whole tenant, such as keys, merge rules and the routing policy. `operator`: belongs to no tenant;
@@ -59,7 +59,7 @@ class KeyPage(JsonValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity(JsonValue):
-    """Who a caller is. On a server without authentication, everybody is the admin of the tenant "default"."""
+    """A caller. On a server without authentication, every caller is the admin of the tenant "default"."""
 
     tenant: str
     """Whose records the caller works on; empty for an operator."""

@@ -15,7 +15,7 @@ ArchiveLine: TypeAlias = Mapping[str, Any]
 
 
 class RecordKind(StrEnum):
-    """What kind of record it is: a document, a memory, a fact, a statement, a decision, a merge rule, or an event."""
+    """The kind of the record: a document, a memory, a fact, a statement, a decision, a merge rule, or an event."""
 
     DOCUMENT = "document"
     MEMORY = "memory"
@@ -27,7 +27,7 @@ class RecordKind(StrEnum):
 
 
 class ImportConflict(StrEnum):
-    """What happens to a record whose id is in use with other content.
+    """The policy for a record whose id is in use with other content.
 
     `newer`: the one that was changed last stays. `keep`: the stored one stays. `replace`: the imported one replaces it.
     `refuse`: the record fails.

@@ -18,7 +18,7 @@ class RoutingMode(StrEnum):
 
 
 class PruneAction(StrEnum):
-    """What happens to a statement whose events were pruned.
+    """The action on a statement whose events were pruned.
 
     `delete`: it is removed for good. `demote`: it stays, with at most the importance that the policy sets.
     """
@@ -76,7 +76,7 @@ class BridgeState(StrEnum):
 
 
 class BridgeActivity(StrEnum):
-    """What the bridge is doing.
+    """The activity of the bridge.
 
     `suspended`: a warning of the timeline stops it, until the timeline is healthy again. `paused`: until it is resumed.
     """

@@ -45,10 +45,10 @@ class MergeAnswer(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ResolutionPreview(JsonValue):
-    """What saving a statement would do."""
+    """The outcome that saving a statement would have."""
 
     memory: SemanticMemory | None
-    """What would be known; None if the statement would be rejected."""
+    """The statement that would be stored; None if it would be rejected."""
     duplicate: bool
     """The same content is already stored for this user, household and persona, as `memory`."""
     decision: Decision | None
@@ -57,10 +57,10 @@ class ResolutionPreview(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class UnmergeAnswer(JsonValue):
-    """What undoing a decision restored."""
+    """The result of undoing a decision."""
 
     restored: tuple[SemanticMemory, ...]
-    """What was superseded, as it is now."""
+    """The statement that was superseded, in its current state."""
     removed_id: str
     """Id of the merged statement; empty if the decision was not a merge."""
     decision: Decision

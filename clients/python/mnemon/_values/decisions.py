@@ -63,7 +63,7 @@ class ConflictSignal(JsonValue):
     keywords: tuple[str, ...] = ()
     """The words that both are about, of `keyword`."""
     time_delta_s: float | None = None
-    """What lies between them, of `time`."""
+    """The interval between them, of `time`."""
     importance_delta: float | None = None
     """By how much they differ, of `importance`."""
 
@@ -81,7 +81,7 @@ class Conflict(JsonValue):
 
 
 class ArbitrationAction(StrEnum):
-    """What happens to two statements: one is kept and the other gives way, they are merged, or the new one is rejected.
+    """The outcome for two statements: one is kept and the other gives way, they are merged, or the new one is rejected.
 
     `none`: there was no conflict, and both stay.
     """
@@ -140,7 +140,7 @@ class Arbitration(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class MergeStatistics(JsonValue):
-    """What a merge did."""
+    """Figures of a merge."""
 
     content_length: int
     """Characters of the merged content."""
@@ -163,7 +163,7 @@ class Decision(JsonValue):
     """The new statement; empty if it was rejected, or in a preview."""
     existing_id: str
     result_id: str
-    """What was known afterwards: one of the two, or the merged statement; empty if the candidate was rejected."""
+    """The resulting statement: one of the two, or the merged statement; empty if the candidate was rejected."""
     rule: str
     signals: tuple[ConflictSignal, ...]
     """Why they conflict; stored decisions do not repeat the words that both are about."""

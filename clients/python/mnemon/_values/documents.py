@@ -47,7 +47,7 @@ class View(StrEnum):
 
 
 class WriteOutcome(StrEnum):
-    """What a write did."""
+    """The outcome of a write."""
 
     UNKNOWN = "unknown"
     CREATED = "created"
@@ -104,7 +104,7 @@ class JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class Scope(JsonValue):
-    """Who and what a document belongs to. In a search, only fields that are set count."""
+    """The owner and context of a document. In a search, only fields that are set count."""
 
     user: str = ""
     household: str = ""
@@ -319,7 +319,7 @@ class IndexResult(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class BulkDeleteReceipt(JsonValue):
-    """What a delete by filter did; after a dry run, what it would have done."""
+    """The result of a delete by filter, or of its dry run."""
 
     deleted_count: int
     replayed: bool

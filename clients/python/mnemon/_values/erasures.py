@@ -11,7 +11,7 @@ from mnemon._values.documents import JsonValue
 
 
 class ErasePhase(StrEnum):
-    """What an erasure is doing. Once it has begun to remove, it is completed, whatever happens."""
+    """The state of an erasure. Once it has begun to remove, it is completed, whatever happens."""
 
     UNKNOWN = "unknown"
     FINDING = "finding"
@@ -37,16 +37,16 @@ class ErasureReceipt(JsonValue):
     """The confirmation of an erasure. As JSON, it is the file that the program in the server's ERASURE.md verifies."""
 
     text: str
-    """What is signed: JSON."""
+    """The signed JSON."""
     signature: bytes
     """Ed25519, of the UTF-8 bytes of the text."""
     public_key: bytes
     begin_time: datetime | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What was erased, by kind of record and of trace."""
+    """Counts of erased records and traces, by kind."""
     tombstone_count: int = 0
     out_of_reach: tuple[str, ...] = ()
-    """What the erasure could not reach, such as backups."""
+    """Copies that the erasure could not reach, such as backups."""
     found_files: tuple[str, ...] = ()
     """Files in which something erased is left; empty if all is gone."""
     found_neighbours: int = 0
@@ -61,7 +61,7 @@ class ErasureReceipt(JsonValue):
 
     @property
     def said(self) -> dict[str, Any]:
-        """What the text says."""
+        """The receipt in the text."""
         values: dict[str, Any] = json.loads(self.text)
         return values
 

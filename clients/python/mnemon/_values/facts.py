@@ -21,13 +21,13 @@ None means the text under "content" if it exists, otherwise every text of the va
 
 
 FactWhere: TypeAlias = Filter | Mapping[str, Any]
-"""What must hold of facts: an expression of `F`, whose fields are key, create_time, update_time, expire_time, and
+"""A condition on facts: an expression of `F`, whose fields are key, create_time, update_time, expire_time, and
 "value." or "metadata." with a key; or keys of the value or the metadata, each with what it must equal, or with
 operators: `{"category": "drinks", "score": {"$gte": 3}}`."""
 
 
 class PutMode(StrEnum):
-    """What must exist before a fact is stored: anything, no fact, or a fact."""
+    """The condition for storing a fact: anything, no fact, or an existing fact."""
 
     UPSERT = "upsert"
     CREATE = "create"

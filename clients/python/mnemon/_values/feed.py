@@ -17,7 +17,7 @@ NOW, EARLIEST = "now", "earliest"
 
 
 class ChangeType(StrEnum):
-    """What happened to a record."""
+    """The type of a change."""
 
     UNKNOWN = "unknown"
     """A value that this client is too old to know."""
@@ -142,10 +142,10 @@ class EpisodicPruned(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation(JsonValue):
-    """What the bridge did about pruned events."""
+    """The bridge's action on pruned events."""
 
     event_ids: tuple[str, ...]
-    """Those that statements were linked to."""
+    """The events that statements were linked to."""
     action: PruneAction | None
     """None if this client is too old to know the value."""
     memory_ids: tuple[str, ...]
@@ -174,7 +174,7 @@ ChangeDetails: TypeAlias = (
     | dict[str, Any]
     | SemanticPruneReason
 )
-"""What a change says in every view: of a conflict the decision as it was then, of a rule the rule as it was written,
+"""The details of a change in every view: of a conflict the decision at that time, of a rule the rule as written,
 of a warning, a suspension, and the end of either a `ServiceWarning`, of "memory:semantic:pruned" why,
 and of the timeline, the bridge and facts the values above.
 """

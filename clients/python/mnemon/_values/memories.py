@@ -225,7 +225,7 @@ class MemoryPage(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class PurgeReceipt(JsonValue):
-    """What a purge removed for good; after a dry run, what it would have removed."""
+    """The result of a purge, or of its dry run."""
 
     purged_count: int
     replayed: bool

@@ -104,7 +104,7 @@ class SaveAnswer(JsonValue):
     """The result of saving a statement."""
 
     memory: SemanticMemory | None
-    """What is known now: the statement, what it was merged into, or what it gave way to; None if it was rejected."""
+    """The current statement: the saved one, the merged one, or the one that it gave way to; None if it was rejected."""
     receipt: WriteReceipt | None
     """Of `memory`."""
     duplicate: bool
@@ -210,7 +210,7 @@ class SemanticMemoryPage(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class SemanticDeleteReceipt(JsonValue):
-    """What a deletion removed for good; after a dry run, what it would have removed."""
+    """The result of a permanent deletion, or of its dry run."""
 
     deleted_count: int
     superseded_count: int

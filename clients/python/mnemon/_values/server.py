@@ -44,7 +44,7 @@ class ServerLimits(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo(JsonValue):
-    """What a client can rely on. It does not change while the server runs."""
+    """The capabilities and limits of a server. They do not change while the server runs."""
 
     version: str
     """The server's release."""

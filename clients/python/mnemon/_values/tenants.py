@@ -34,7 +34,7 @@ class Suspension(JsonValue):
     """Why a tenant is not served for now."""
 
     reason: str
-    """What its callers are told."""
+    """The reason, for its callers."""
     create_time: datetime
 
 
@@ -64,7 +64,7 @@ class TenantPage(JsonValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantUsage(JsonValue):
-    """What a tenant uses. What grows is counted since the server was started."""
+    """The use of a tenant. Totals are counted since the server was started."""
 
     records: Mapping[str, int]
     """Records by kind, without those that are deleted or have expired."""
@@ -82,4 +82,4 @@ class TenantUsage(JsonValue):
     embedding_seconds: float
     """For how long the embedding model ran."""
     quotas: Quotas
-    """Those in force; what is None is not limited."""
+    """The quotas in force; None is unlimited."""

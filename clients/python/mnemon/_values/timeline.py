@@ -42,7 +42,7 @@ class EpisodicEvent(JsonValue):
     event_time: datetime | None = None
     """When it happened, to the microsecond; None means when it is recorded."""
     context: str = ""
-    """What surrounded it."""
+    """The context of the event."""
     importance: float | None = None
     """How much it matters, 0 to 1; None if that is unknown."""
     source: str = ""

@@ -11,7 +11,7 @@ from mnemon.shared.errors import MnemonError
 
 
 class ToolKind(StrEnum):
-    """Who runs a tool: this server, or an endpoint of the operator's."""
+    """The executor of a tool: this server, or an endpoint of the operator's."""
 
     UNKNOWN = "unknown"
     MEMORY = "memory"
@@ -27,7 +27,7 @@ class ToolProtocol(StrEnum):
 
 
 class ToolFallback(StrEnum):
-    """What was used instead of ABP: nothing, VCP, or plain text, which is the model's answer."""
+    """The fallback from ABP: none, VCP, or plain text, which is the model's answer."""
 
     NONE = "none"
     VCP = "vcp"
@@ -60,13 +60,13 @@ class Tool(JsonValue):
     parameters: dict[str, Any]
     """The JSON schema of its arguments: an object."""
     actions_permitted: tuple[str, ...] = ()
-    """What manage_memory may do."""
+    """The permitted actions of manage_memory."""
     kind: str = ToolKind.MEMORY
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput(JsonValue):
-    """What a tool returned."""
+    """The result of a tool."""
 
     content: str
     """For the model."""
@@ -79,7 +79,7 @@ class ToolOutput(JsonValue):
 
 
 class JsonRepair(StrEnum):
-    """What was wrong with a call's JSON and could be repaired without guessing its words."""
+    """A repair of a call's JSON that needed no guess at its words."""
 
     UNKNOWN = "unknown"
     CODE_FENCE = "code fence"
@@ -118,7 +118,7 @@ class ToolCall(JsonValue):
     parameters: dict[str, Any]
     protocol: ToolProtocol
     repairs: tuple[JsonRepair, ...] = ()
-    """What was wrong with the JSON and was repaired."""
+    """The repairs of the JSON."""
     commands: tuple[VcpCommand, ...] = ()
     asynchronous: bool = False
     no_reply: bool = False

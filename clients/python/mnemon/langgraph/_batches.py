@@ -104,7 +104,7 @@ class Batch:
 
 
 def index_of(index: IndexFields | IndexConfig | None) -> FactIndex:
-    """What a store's index configuration says.
+    """The index configuration of a store.
 
     A UserWarning names the keys of an embedder, which is not used. Raises ValueError for an unknown key.
     """

@@ -136,7 +136,7 @@ def _item(match: FactMatch) -> SearchItem:
 
 
 def names_to_renew(facts: Iterable[Fact]) -> list[Name]:
-    """Those of the facts that have a ttl."""
+    """The facts that have a ttl."""
     return [_name(fact) for fact in facts if fact.ttl is not None]
 
 

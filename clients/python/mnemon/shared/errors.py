@@ -130,7 +130,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """What is wrong with one field, and what would be valid."""
+    """Violations in one field, and what would be valid."""
 
     field: str
     description: str

@@ -25,7 +25,7 @@ SEARCH_INSTRUCTIONS = "Call this before you answer whenever something from an ea
 
 
 class MemoryAction(StrEnum):
-    """What `manage_memory` does to a memory."""
+    """The actions of `manage_memory`."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -33,7 +33,7 @@ class MemoryAction(StrEnum):
 
 
 class ResponseFormat(StrEnum):
-    """What `search_memory` returns: a text, or the text together with the facts themselves."""
+    """The result format of `search_memory`: a text, or the text together with the facts themselves."""
 
     CONTENT = "content"
     CONTENT_AND_ARTIFACT = "content_and_artifact"
@@ -63,7 +63,7 @@ class ToolDefinition:
 
 
 class DescribedTool(Protocol):
-    """What a schema is made of."""
+    """The parts of a schema."""
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ class DescribedTool(Protocol):
 
     @property
     def description(self) -> str:
-        """What it is for, and when to call it."""
+        """The purpose, and when to call it."""
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def chosen_metadata(metadata: object) -> Mapping[str, Any]:
 
 
 def chosen_format(response_format: str) -> ResponseFormat:
-    """What `search_memory` returns. Raises InvalidArgumentError for an unknown format."""
+    """The result format of `search_memory`. Raises InvalidArgumentError for an unknown format."""
     if response_format not in tuple(ResponseFormat):
         raise InvalidArgumentError.of("response_format", f"must be one of {_listed(ResponseFormat)}")
     return ResponseFormat(response_format)

@@ -1,4 +1,4 @@
-"""What `verify-isolation` calls: at least one request for every method of the API.
+"""The calls of `verify-isolation`: at least one request for every method of the API.
 
 Requests are JSON. `{memory}` and the like stand for the names of the victim's records, or for names that do not exist;
 `{own_user}` and the like for those of the caller.
@@ -13,7 +13,7 @@ TOKENS: Final = ("memory_page", "change_cursor")
 
 OWN_PLACE: Final = "{own_label}"
 _TEXT: Final = "the lighthouse keeper counts ships"
-"""What everybody searches for; it has no name in it, so that two callers get the same scores."""
+"""The query of every caller; it has no name in it, so that two callers get the same scores."""
 _SCOPE: Final = {"user": "{user}"}
 _OWN_SCOPE: Final = {"user": "{own_user}"}
 _AS_IT_IS: Final = {"conflictPolicy": "CONFLICT_POLICY_IGNORE"}
@@ -33,7 +33,7 @@ class Probe:
     keeps: str = ""
     """The placeholder that stands for the id of the stored statement from then on."""
     until: str = ""
-    """What the last answer of a stream names that does not end by itself."""
+    """The field by which the last answer of an endless stream is known."""
 
     @property
     def forges(self) -> bool:
@@ -85,7 +85,7 @@ _OWN: Final = {name: f"{{own_{name}}}" for name in _NAMED}
 PLANTED: Final = _stored("{label}", _SCOPE, _NAMED, "{secret}", "{request}")
 """The victim's records."""
 OWN: Final = _stored(OWN_PLACE, _OWN_SCOPE, _OWN, "a gull", "{own_request}")
-"""Those of whoever tries to reach them."""
+"""The names of the caller who tries to reach them."""
 
 _DOCUMENT: Final = {"docId": "{document}", "content": "overwritten", "scope": _OWN_SCOPE}
 _MEMORY: Final = {"memoryId": "{memory}", "content": "overwritten", "type": "other", "scope": _OWN_SCOPE}

@@ -28,7 +28,7 @@ Names = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls."""
+    """The caller."""
 
     title: str
     key: str
@@ -37,13 +37,13 @@ class Caller:
     """Of its records."""
 
     def aiming_at(self, others: Names) -> Names:
-        """What replaces the placeholders of a probe: names of others, and its own."""
+        """The values for the placeholders of a probe: names of others, and its own."""
         return {**{f"own_{name}": value for name, value in self.own.items()}, **others}
 
 
 @dataclass(slots=True)
 class Report:
-    """What was tried, and what was found."""
+    """The trials and their findings."""
 
     tried: dict[str, int] = field(default_factory=dict)
     """How often each thing was checked."""

@@ -1,4 +1,4 @@
-"""Who calls, what they may do, and which records exist for them."""
+"""Callers, their rights, and the records that exist for them."""
 
 from mnemon_server.domain.access.callers import (
     DEFAULT_TENANT,

@@ -1,4 +1,4 @@
-"""What the audit log says of a call: who did what, and how it ended; never what it wrote."""
+"""Entries of the audit log: caller, action and outcome; never written content."""
 
 from dataclasses import dataclass
 

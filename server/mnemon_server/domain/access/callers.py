@@ -1,4 +1,4 @@
-"""Who calls, what they may do, and the API keys that say so."""
+"""Callers, their rights, and API keys."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ OVERLAP_DEFAULT, OVERLAP_MAX = timedelta(days=1), timedelta(days=30)
 
 
 class Role(IntEnum):
-    """What a caller may do. Of the first three, each includes those before it.
+    """The rights of a caller. Of the first three, each includes those before it.
 
     An operator is beside them: it manages all tenants and their keys, and reads the records of none.
     """
@@ -38,7 +38,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Who may call a method."""
+    """The callers of a method."""
 
     role: Role
     """The least role that may."""
@@ -61,7 +61,7 @@ class Principal:
     tenant: str
     """Whose records the caller works on; NO_TENANT for an operator."""
     subject: str
-    """Who calls, such as "key:1f3a5c7e9b0d2f46"; empty without authentication."""
+    """The name of the caller, such as "key:1f3a5c7e9b0d2f46"; empty without authentication."""
     role: Role
     expires_at: datetime | None = None
     bounds: Bounds = UNBOUNDED
@@ -71,7 +71,7 @@ class Principal:
 
 
 class Credentials(NamedTuple):
-    """What a caller shows. It is a tuple because every call creates one."""
+    """The credentials of a caller. It is a tuple because every call creates one."""
 
     bearer: str = ""
     """The secret or token in the header `authorization`; empty without one."""
@@ -94,7 +94,7 @@ class ApiKey:
     key_id: str
     tenant: str
     name: str
-    """What it is for, as its creator wrote."""
+    """The purpose, as its creator wrote."""
     role: Role
     created_at: datetime
     expires_at: datetime | None = None
@@ -106,7 +106,7 @@ class ApiKey:
 
     @property
     def principal(self) -> Principal:
-        """Whoever holds the secret."""
+        """The caller with the secret."""
         return Principal(self.tenant, f"key:{self.key_id}", self.role, self.expires_at, self.bounds)
 
 
@@ -161,7 +161,7 @@ def check_key(tenant: str, name: str, role: Role, ttl: timedelta | None, bounds:
 
 
 def key_violations(name: str, ttl: timedelta | None) -> Iterator[FieldViolation]:
-    """What is wrong with the name of a key, and with the time for which it is to be valid."""
+    """Violations in the name of a key, and with the time for which it is to be valid."""
     if not name.strip() or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
         yield FieldViolation("name", f"must say what the key is for, in 1 to {NAME_BYTES_MAX} bytes")
     yield from name_violations(name, "name")

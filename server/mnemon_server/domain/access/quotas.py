@@ -39,7 +39,7 @@ class Quotas:
         return Quotas(**{**default.as_dict(), **own})
 
     def as_dict(self) -> dict[str, float]:
-        """Those that are limited, by name, in the order of the fields."""
+        """The limited quantities, by name, in the order of the fields."""
         return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
 
 
@@ -51,7 +51,7 @@ LIMIT_MAX = 1e15
 
 
 def quota_violations(quotas: Quotas, field: str = "quotas") -> Iterable[FieldViolation]:
-    """What is wrong with quotas; `field` is the name of the field that holds them."""
+    """Violations in quotas; `field` is the name of the field that holds them."""
     for name, value in quotas.as_dict().items():
         if not (math.isfinite(value) and 0 < value <= LIMIT_MAX) and not (name == "records" and value == 0):
             yield FieldViolation(f"{field}.{name}", "must be a positive number; leave it out for no quota of its own")

@@ -18,7 +18,7 @@ class Suspension:
     """Why a tenant is not served for now."""
 
     reason: str
-    """What its callers are told."""
+    """The reason, for its callers."""
     since: datetime
 
 
@@ -29,7 +29,7 @@ class Tenant:
     tenant: str
     """Its id, which its credentials and its folder have."""
     display_name: str
-    """What people call it; may be empty."""
+    """The display name; may be empty."""
     created_at: datetime
     updated_at: datetime
     quotas: Quotas = UNLIMITED
@@ -42,7 +42,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class TenantChange:
-    """What is to change of a tenant; None leaves a part as it is."""
+    """Changes of a tenant; None leaves a part unchanged."""
 
     display_name: str | None = None
     quotas: Quotas | None = None
@@ -62,7 +62,7 @@ class TenantPage:
 
 
 def tenant_violations(tenant: str, display_name: str, quotas: Quotas) -> Iterator[FieldViolation]:
-    """What is wrong with a tenant that is to be created."""
+    """Violations in a tenant that is to be created."""
     if not TENANT_ID.fullmatch(tenant):
         yield FieldViolation(
             "tenant", 'must be 1 to 63 lower-case letters, digits, "_" and "-", a letter or digit first'
@@ -71,7 +71,7 @@ def tenant_violations(tenant: str, display_name: str, quotas: Quotas) -> Iterato
 
 
 def change_violations(change: TenantChange) -> Iterator[FieldViolation]:
-    """What is wrong with a change of a tenant."""
+    """Violations in a change of a tenant."""
     if change.display_name is not None and _size(change.display_name) > DISPLAY_NAME_BYTES_MAX:
         yield FieldViolation("display_name", f"must be at most {DISPLAY_NAME_BYTES_MAX} bytes")
     yield from name_violations(change.display_name or "", "display_name")

@@ -1,1 +1,1 @@
-"""What the parts of a server tell about their work: figures, and the parts of traced calls."""
+"""Observation of a server's parts: figures, and spans of traced calls."""

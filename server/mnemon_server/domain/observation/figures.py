@@ -1,4 +1,4 @@
-"""What this process has done, counted where it happens and read by whoever shows it.
+"""Figures of this process, counted where things happen and read when they are shown.
 
 The figures belong to the process, not to a vault: a counter must not fall when a vault is closed.
 """

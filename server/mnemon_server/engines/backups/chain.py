@@ -32,7 +32,7 @@ class StoredBackup:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """What it contains. Raises BackupError if that cannot be read."""
+        """Its content. Raises BackupError if that cannot be read."""
         try:
             return parse_manifest((self.folder / MANIFEST).read_bytes())
         except BackupError as error:

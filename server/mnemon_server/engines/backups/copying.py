@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VaultState:
-    """What a copy of a vault is a copy of."""
+    """The identity of a vault and the commit of a copy."""
 
     vault_id: str
     epoch: str

@@ -27,7 +27,7 @@ class Restoration:
 
     @property
     def manifest(self) -> Manifest:
-        """What is restored."""
+        """The manifest of the backup to restore."""
         return self._chain[0].manifest
 
     @property

@@ -146,7 +146,7 @@ class TextFile:
         self._progress = read_progress(self._connection)
 
     def stored_among(self, number: int, sequences: Sequences) -> Sequences:
-        """Those of the given events of a part that have words, ascending."""
+        """The given events of a part that have words, ascending."""
         return WORDS.stored_among(self._connection, number, sequences)
 
     def remove(self, number: int, sequences: Sequences) -> None:

@@ -61,7 +61,7 @@ class EventWords:
         return fts.stored_ids(connection, self.tables(number), first, last)
 
     def stored_among(self, connection: apsw.Connection, number: int, sequences: Sequences) -> Sequences:
-        """Those of the given events of a part that are stored, ascending."""
+        """The given events of a part that are stored, ascending."""
         if not self._has_part(connection, number):
             return np.empty(0, np.int64)
         return fts.stored_among(connection, self.tables(number), sequences)

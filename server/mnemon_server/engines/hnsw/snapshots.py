@@ -45,7 +45,7 @@ class SnapshotStaleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotIdentity:
-    """What a snapshot's graph belongs to. A snapshot with another identity is not used."""
+    """The identity of a snapshot's graph. A snapshot with another identity is not used."""
 
     store: str
     """The database that contains the vectors."""
@@ -187,7 +187,7 @@ def _encode(links: Links, identity: SnapshotIdentity, time: datetime) -> bytes:
 
 
 def damage_of(path: Path, cipher: Cipher | None) -> str | None:
-    """What is damaged in a snapshot, of any format; None if nothing is. Raises OSError if it cannot be read."""
+    """The damage in a snapshot of any format, in words; None if it is intact. Raises OSError if it cannot be read."""
     try:
         _checked(path.read_bytes(), cipher)
     except SnapshotDamagedError as error:

@@ -1,4 +1,4 @@
-"""What serialises a vault: its lock, the order of changes, the answers to request ids, and the commit listeners."""
+"""The commit lock of a vault, with the order of changes, the answers to request ids, and the commit listeners."""
 
 import threading
 from collections.abc import Callable, Sequence

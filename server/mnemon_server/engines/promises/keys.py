@@ -1,4 +1,4 @@
-"""What a store of API keys promises."""
+"""The contract of a store of API keys."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -36,7 +36,7 @@ class WriteGuard(Protocol):
     """Tells in advance which writes the caller may not make, so that no effort is wasted on them."""
 
     def refusals(self, writes: Sequence[DocumentWrite]) -> list[MnemonError | None]:
-        """What each put would raise as things are now because a record, a user or a namespace is another one's; None
+        """The error that each put would raise now because a record, a user or a namespace is another one's; None
         where nothing. Passages do not matter. Blocks. The write checks again, in its transaction.
         """
 

@@ -1,4 +1,4 @@
-"""What a store of tenants promises."""
+"""The contract of a store of tenants."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

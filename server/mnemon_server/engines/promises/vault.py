@@ -56,7 +56,7 @@ class TransactionReceipt:
     """The confirmation of a transaction. Its promises hold once a caller has it."""
 
     answer: str
-    """What the program returned; for a replay, what it returned the first time."""
+    """The program's result; for a replay, its first result."""
     commit_time: datetime
     sequence: int = 0
     """The sequence number of its newest change, or of the newest change in the vault if it made none."""
@@ -65,7 +65,7 @@ class TransactionReceipt:
 
 @dataclass(frozen=True, slots=True)
 class FileScan:
-    """What was found in the files of a vault."""
+    """The result of a scan of a vault's files."""
 
     files: int = 0
     bytes: int = 0

@@ -18,7 +18,7 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class RoundedVectors:
-    """What is held of n vectors."""
+    """The forms of n vectors in memory."""
 
     signs: SignWords
     """The signs of the components relative to an origin, of shape (words, n)."""
@@ -28,7 +28,7 @@ class RoundedVectors:
     """Of shape (n)."""
 
     def part(self, start: int, stop: int) -> "RoundedVectors":
-        """Those of some of the vectors."""
+        """The forms of some of the vectors."""
         rows = slice(start, stop)
         return RoundedVectors(self.signs[:, rows], self.codes[rows], self.scales[rows])
 
@@ -179,4 +179,4 @@ class Block:
             self._scales[:count],
             self._alive[:count],
         )
-        """What readers see."""
+        """The state that readers see."""

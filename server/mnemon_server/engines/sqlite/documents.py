@@ -46,7 +46,7 @@ _SELECTED = (
 
 
 class Found(NamedTuple):
-    """What a write needs to know of the stored document. `scope` has the order of SCOPE_FIELDS."""
+    """The parts of a stored document that a write needs. `scope` has the order of SCOPE_FIELDS."""
 
     position: int
     revision: int
@@ -147,7 +147,7 @@ class DocumentTable:
         return _found(row) if row else None
 
     def existing(self, connection: apsw.Connection, doc_ids: Sequence[str]) -> set[str]:
-        """Those of the ids that a document has."""
+        """The given ids that belong to a document."""
         if not doc_ids:
             return set()
         try:

@@ -1,4 +1,4 @@
-"""What happens in memory with each transaction of records.db."""
+"""State in memory that follows the transactions of records.db."""
 
 import apsw
 

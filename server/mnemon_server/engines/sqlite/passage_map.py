@@ -34,7 +34,7 @@ class PassageRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What readers see. The writer appends behind it, and replaces single runs, each in one step."""
+    """The state that readers see. The writer appends behind it, and replaces single runs, each in one step."""
 
     positions: Positions
     """Ascending."""

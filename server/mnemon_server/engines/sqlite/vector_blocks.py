@@ -100,7 +100,7 @@ def _blocks(connection: apsw.Connection, tables: Tables, dimension: int) -> Iter
 
 
 def block_content(connection: apsw.Connection, tables: Tables, dimension: int, number: int, origin: Vector) -> bytes:
-    """What a block must contain, from the vectors that the connection sees."""
+    """The content of a block, from the vectors that the connection sees."""
     first = number * BLOCK_IDS
     rows = fetch(connection, range_statement(tables), (first, first + BLOCK_IDS))
     ids, vectors = read_vectors(rows, dimension)

@@ -1,1 +1,1 @@
-"""Who calls: API keys, and what their holders may do."""
+"""Callers: API keys, tokens, certificates, and the rights of their holders."""

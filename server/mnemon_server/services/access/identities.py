@@ -1,4 +1,4 @@
-"""Who calls, by whatever credentials the server accepts."""
+"""Callers, by any credential that the server accepts."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ class IdentitySource(Protocol):
     """One kind of credential."""
 
     wanted: str
-    """What a caller without a credential is told to do."""
+    """Advice for a caller without a credential."""
     listeners: Listeners
     """Hear that callers may be others from now on; not if a credential has ended by itself."""
 
@@ -94,7 +94,7 @@ class Identities(Periodic):
         self._wanted = ", or ".join(source.wanted for source in sources)
 
     async def authenticate(self, shown: Credentials) -> Principal:
-        """Who calls.
+        """The caller.
 
         Raises:
             UnauthenticatedError: what the caller shows is not valid, or no longer.

@@ -62,7 +62,7 @@ Table = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class IdentityFile:
-    """What a file says."""
+    """The content of a file."""
 
     issuers: Sequence[Issuer]
     certificates: Mapping[str, Principal]
@@ -77,7 +77,7 @@ class IdentityFile:
 
 
 def read_identity_file(path: Path) -> IdentityFile:
-    """What the file says. Blocks.
+    """The content of the file. Blocks.
 
     Raises:
         ConfigurationError: it cannot be read, others may change it, or a table is not valid; the message names it.

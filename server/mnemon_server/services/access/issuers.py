@@ -53,7 +53,7 @@ class Issuer:
     """The role of all its callers; None if a claim names it."""
     role_claim: ClaimPath
     roles: Mapping[str, Role]
-    """What the values of that claim mean."""
+    """The meaning of the values of that claim."""
     users_claim: ClaimPath
     """The claim that names the users to whom a caller is bound; empty, as the next one: no bounds."""
     namespaces_claim: ClaimPath

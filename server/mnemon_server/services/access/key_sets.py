@@ -32,7 +32,7 @@ FILE_S = 1.0
 RSA_BITS_MIN = 2048
 
 ALGORITHMS = {("RSA", ""): "RS256", ("EC", "P-256"): "ES256", ("OKP", "Ed25519"): "EdDSA"}
-"""What a key may sign with, by its type and curve. A token has no say in it."""
+"""The algorithms of a key, by its type and curve. The token does not decide."""
 
 _log = structlog.get_logger()
 
@@ -212,7 +212,7 @@ def _signing_key(entry: Mapping[str, Any]) -> PyJWK | None:
 
 
 def _algorithm_of(entry: Mapping[str, Any]) -> str | None:
-    """What the key may sign with; None if it may not sign tokens for us."""
+    """The algorithm of the key; None if it may not sign tokens for us."""
     algorithm = ALGORITHMS.get((str(entry.get("kty")), str(entry.get("crv", ""))))
     is_ours = entry.get("use", "sig") == "sig" and entry.get("alg", algorithm) == algorithm
     return algorithm if is_ours else None

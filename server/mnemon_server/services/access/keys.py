@@ -90,7 +90,7 @@ log = logging.getLogger(__name__)
 
 
 class _Opened(NamedTuple):
-    """What a secret opens, until its key or another secret takes its place."""
+    """The caller behind a secret, until its key changes."""
 
     principal: Principal
     key_id: str
@@ -114,7 +114,7 @@ class KeyRing(Periodic):
         self._page_key = b""
         self._keys: Mapping[str, StoredKey] = {}
         self._opened: Remembered[_Opened] = Remembered()
-        """What secrets of `_keys` open."""
+        """The callers behind secrets of `_keys`."""
         self._used: dict[str, datetime] = {}
         """When keys were last used since the start, to the second."""
         self._stored_at = clock()
@@ -146,7 +146,7 @@ class KeyRing(Periodic):
         return self._page_key
 
     def authenticate(self, secret: str) -> Principal:
-        """Who calls with this secret.
+        """The caller with this secret.
 
         Raises:
             UnauthenticatedError: it is not a secret of a key, or no longer.

@@ -12,7 +12,7 @@ _DIGEST_BYTES = 32
 
 
 class Remembered(Generic[T]):
-    """What was found out about credentials, and not the credentials: they are known by a digest, under a key that the
+    """Results about credentials, without the credentials: these are known by a digest, under a key that the
     process never tells. Belongs to one event loop.
 
     Whoever keeps something here checks before each use whether it still holds.
@@ -23,7 +23,7 @@ class Remembered(Generic[T]):
         self._found: dict[bytes, T] = {}
 
     def get(self, credential: str) -> T | None:
-        """What was kept for it; None if nothing was."""
+        """The result that was kept for it; None if there is none."""
         return self._found.get(self._digest(credential))
 
     def keep(self, credential: str, found: T) -> T:

@@ -1,4 +1,4 @@
-"""What a tenant has stored."""
+"""The records of a tenant, counted."""
 
 from collections.abc import Mapping
 from contextlib import aclosing

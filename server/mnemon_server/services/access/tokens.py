@@ -33,7 +33,7 @@ class _Verified(NamedTuple):
     ends_at: datetime
     key_set: KeySet
     keys: Mapping[str, PyJWK]
-    """Those of the set, with one of which the token was verified."""
+    """The keys of the set that verified the token."""
 
     def holds(self, now: datetime) -> bool:
         return self.keys is self.key_set.keys and self.key_set.is_usable_at(now)
@@ -103,7 +103,7 @@ class Tokens:
         return _Verified(principal, principal.expires_at, key_set, key_set.keys)
 
     def _signer(self, token: str) -> tuple[TrustedIssuer, PyJWK]:
-        """Who claims to have signed a token, and their key of the id that it names."""
+        """The claimed issuer of a token, and its key with the id that the token names."""
         unverified = jwt.decode_complete(token, options={"verify_signature": False})
         named, key_id = unverified["payload"].get("iss"), unverified["header"].get("kid")
         trusted = self._issuers.get(named)

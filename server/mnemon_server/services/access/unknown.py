@@ -1,4 +1,4 @@
-"""What a credential names and the server does not know, or not yet."""
+"""Names in credentials that the server does not know, or not yet."""
 
 from collections.abc import Awaitable, Callable
 

@@ -146,7 +146,7 @@ class Export:
                 yield [ArchivedRecord(RecordKind.EVENT, event=decode(each.body)) for each in stored]
 
     async def _came_meanwhile(self, sequences: dict[RecordKind, int]) -> AsyncIterator[list[ArchivedRecord]]:
-        """What was added or changed between the start of the export and now; later writes do not prolong it."""
+        """The records added or changed between the start of the export and now; later writes do not prolong it."""
         ends = {kind: self._records(kind).stats().sequence for kind in sequences}
         for kind, after in sequences.items():
             while after < ends[kind]:

@@ -1,4 +1,4 @@
-"""What an archived record must be before it is stored: each kind is read as its service reads it, and rebuilt.
+"""Checks of archived records: each kind is read as its service reads it, and rebuilt.
 
 So a field that follows from others is right, wherever the archive came from, and no service gets a record that it
 cannot read.
@@ -187,7 +187,7 @@ def _fact(given: Document) -> Document:
 
 
 def _fact_violations(fact: Fact, embedding: str) -> Iterator[FieldViolation]:
-    """What is wrong with the fields of a fact, before it is checked as a fact."""
+    """Violations in the fields of a fact, before it is checked as a fact."""
     yield from text_violations(embedding, f"{RECORD}.fields.indexing", EMBEDDING_BYTES_MAX)
     if not is_of_type(fact.index, FactIndex):
         yield FieldViolation(f"{RECORD}.fields.indexing", "must be JSON that says what is searched")
@@ -200,7 +200,7 @@ def _ttl_violations(ttl_s: FieldValue) -> Iterator[FieldViolation]:
 
 
 def _version_violations(versions: Sequence[FactVersion], text: str) -> Iterator[FieldViolation]:
-    """What is wrong with the earlier versions of a fact, which are kept as the text in which they came."""
+    """Violations in the earlier versions of a fact, which are kept as the text in which they came."""
     place = f"{RECORD}.fields.versions"
     if len(versions) > VERSIONS_MAX or len(text.encode()) > VERSIONS_BYTES_MAX + VERSIONS_MAX:
         yield FieldViolation(place, f"must be at most {VERSIONS_MAX}, and {VERSIONS_BYTES_MAX:,} bytes together")
@@ -221,7 +221,7 @@ _READERS: Mapping[RecordKind, Callable[[Document], Document]] = {
 
 
 def stamp_violations(given: Document) -> Iterator[FieldViolation]:
-    """What is wrong with the times and the revision of a record."""
+    """Violations in the times and the revision of a record."""
     if (given.create_time is None) != (given.update_time is None):
         yield FieldViolation(f"{RECORD}.update_time", "must be set together with create_time")
     if not 0 <= given.revision <= FIGURE_MAX:

@@ -1,4 +1,4 @@
-"""What an import does inside a transaction: it compares each record with the stored one of the same id."""
+"""The part of an import inside a transaction: it compares each record with the stored one of the same id."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What an open vault holds and what waits in it, as operators watch it."""
+"""Gauges of an open vault: its records and its pending work."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

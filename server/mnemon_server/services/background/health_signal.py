@@ -33,7 +33,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What the warnings are about, and how they are recorded."""
+    """The subject of the warnings, and how they are recorded."""
 
     name: str
     """The name in the log of the server."""
@@ -145,7 +145,7 @@ class HealthSignal:
 
 
 def joined_messages(problems: Sequence[Problem]) -> str:
-    """What is wrong, as a sentence; empty if there are no problems."""
+    """The problem, as a sentence; empty if there are no problems."""
     return "; ".join(problem.message for problem in problems)
 
 

@@ -1,4 +1,4 @@
-"""Whoever hears of a change."""
+"""Listeners that are called after each change."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What the bridge does if the log has a gap: its entries were dropped too early, or it is another log than before.
+"""The bridge's work after a gap in the log: its entries were dropped too early, or it is another log than before.
 
 The bridge then reads the timeline itself. It reconciles the statements whose events are gone, and handles the events
 that were saved since the last one that it handled, in their order.

@@ -1,4 +1,4 @@
-"""What happens to statements whose events were pruned, all in the transaction that stores that they were handled.
+"""Changes of statements whose events were pruned, all in the transaction that stores that they were handled.
 
 A statement stands as long as it has a source: an event that it is linked to, or a caller that saved it directly. A
 statement without a source is removed for good, with the decisions about it; a statement that it had superseded, and

@@ -94,7 +94,7 @@ def shortened(content: str, characters_max: int) -> str:
 
 
 def policy_violations(policy: RoutingPolicy, field: str = "policy") -> Iterable[FieldViolation]:
-    """What is wrong with a policy."""
+    """Violations in a policy."""
     for name in ("min_importance", "demoted_importance"):
         yield from share_violations(getattr(policy, name), f"{field}.{name}")
     if not CONTENT_MAX_MIN <= policy.content_max <= CONTENT_MAX_MAX:
@@ -109,7 +109,7 @@ def policy_violations(policy: RoutingPolicy, field: str = "policy") -> Iterable[
 
 
 def change_violations(change: RoutingPolicy, mask: Sequence[str]) -> Iterable[FieldViolation]:
-    """What is wrong with a change of the fields that the mask names."""
+    """Violations in a change of the fields that the mask names."""
     fields = ", ".join(POLICY_FIELDS)
     if not mask:
         yield FieldViolation("update_mask", f"must name what to change: {fields}")

@@ -22,7 +22,7 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """What is to be read from the timeline itself, since the log no longer names it."""
+    """The part of the timeline to read directly, since the log no longer names its events."""
 
     through: int
     """Events up to this sequence are read from the timeline; the log names those behind it."""

@@ -55,7 +55,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeLimits:
-    """What a judge may cost."""
+    """The budget of a judge."""
 
     timeout_s: float = 5.0
     """The time for which a save waits."""
@@ -127,7 +127,7 @@ class Advisor:
         return self._failures.total()
 
     async def judge(self, new: NewSemantic) -> Judged:
-        """What the judge says of a new statement; empty if the rule does not evaluate the relation."""
+        """The judgements on a new statement; empty if the rule does not evaluate the relation."""
         proposed = await self._offload(self._proposed, new)
         if not proposed:
             return {}

@@ -1,4 +1,4 @@
-"""What tells how two statements relate, besides the similarity of their vectors: shared words, subjects, values, cues.
+"""Features of two statements' relation besides their cosine: shared words, subjects, values, cues.
 
 Most word lists are English. In other languages, shared words, numbers and the vectors count. The cosine of texts that
 are not in Latin letters counts only if they share a word: a model that does not read them places them close together.
@@ -117,7 +117,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is read from a text, once for all of its comparisons."""
+    """The features of one text, read once for all of its comparisons."""
 
     sequence: tuple[str, ...]
     """The keys of the telling words, in their order."""

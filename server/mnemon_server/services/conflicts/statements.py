@@ -86,7 +86,7 @@ def find_statement(records: DocumentReader, memory_id: str, expected_revision: i
 
 
 def reference_violations(reference: MemoryRef, field: str, dimension: int) -> Iterable[FieldViolation]:
-    """What is wrong with a reference to a statement."""
+    """Violations in a reference to a statement."""
     if reference.memory is None:
         yield from doc_id_violations(reference.memory_id, f"{field}.memory_id")
         yield from revision_violations(reference.expected_revision, f"{field}.expected_revision")
@@ -100,7 +100,7 @@ def reference_violations(reference: MemoryRef, field: str, dimension: int) -> It
 
 
 def pair_violations(first: MemoryRef, second: MemoryRef) -> Iterable[FieldViolation]:
-    """What is wrong with merging the statements that these two name."""
+    """Violations in merging the statements that these two name."""
     if (first.memory is None) != (second.memory is None):
         yield FieldViolation("second", "must be an id if the first is one, and a given statement otherwise")
     elif first.memory is None and first.memory_id == second.memory_id:

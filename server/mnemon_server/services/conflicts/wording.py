@@ -1,4 +1,4 @@
-"""What de-duplication must know of languages: which sentences differ in meaning, however many words they share.
+"""Words that change a sentence's meaning, by which de-duplication keeps sentences that share most words.
 
 No list of opposites is complete, and the order of words says who did what. So a sentence is left out only for one that
 has all of its telling words, in their order; only small words, such as articles and most prepositions, may differ.

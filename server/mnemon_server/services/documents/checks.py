@@ -1,4 +1,4 @@
-"""What requests to the knowledge store must look like: every problem is named with its field."""
+"""Checks of requests to the knowledge store, which name every problem with its field."""
 
 from collections.abc import Iterable
 
@@ -23,14 +23,14 @@ _OUTPUT_ONLY = ("doc_id", "revision", "create_time", "update_time", "passage_cou
 
 
 def index_violations(request: IndexRequest) -> Iterable[FieldViolation]:
-    """What is wrong with a request to store a document."""
+    """Violations in a request to store a document."""
     yield from document_violations(request.document)
     yield from request_id_violations(request.request_id)
     yield from revision_violations(request.expected_revision)
 
 
 def update_violations(request: UpdateDocument) -> Iterable[FieldViolation]:
-    """What is wrong with a change, as far as it can be known without the document; of its values, those that count."""
+    """Violations in a change, as far as it can be known without the document; of its values, those that count."""
     document, mask = request.document, request.mask
     yield from doc_id_violations(document.doc_id, "document.doc_id")
     yield from change_violations(request, FIELDS, output_only=_OUTPUT_ONLY)
@@ -46,7 +46,7 @@ def update_violations(request: UpdateDocument) -> Iterable[FieldViolation]:
 
 
 def query_violations(query: SearchQuery, dimension: int) -> Iterable[FieldViolation]:
-    """What is wrong with a search, except for what is ignored; `dimension` is the model's."""
+    """Violations in a search, except for what is ignored; `dimension` is the model's."""
     if len(query.text.encode("utf-8", "surrogatepass")) > QUERY_BYTES_MAX:
         yield FieldViolation("query", f"must be at most {QUERY_BYTES_MAX:,} bytes of UTF-8")
     yield from vector_violations(query.vector, dimension, "vector")
@@ -55,7 +55,7 @@ def query_violations(query: SearchQuery, dimension: int) -> Iterable[FieldViolat
 
 
 def removal_violations(doc_id: str, request_id: str, expected_revision: int | None) -> Iterable[FieldViolation]:
-    """What is wrong with the removal of a document."""
+    """Violations in the removal of a document."""
     yield from doc_id_violations(doc_id)
     yield from request_id_violations(request_id)
     yield from revision_violations(expected_revision)

@@ -40,14 +40,14 @@ def strict_filter(where: DocumentFilter) -> RecordFilter:
 
 
 def filter_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
-    """What is wrong with a filter, except for what is ignored."""
+    """Violations in a filter, except for what is ignored."""
     yield from scope_violations(where.scope, "filter.scope")
     if where.expression is not None:
         yield from expression_violations(where.expression, FILTER_FIELDS, "filter.filter")
 
 
 def strict_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
-    """What is wrong with a strict filter, as far as that can be known without the records."""
+    """Violations in a strict filter, as far as that can be known without the records."""
     yield from filter_violations(where)
     for key, value in where.filters.items():
         if problem := metadata_key_problem(key) or filter_value_problem(value):

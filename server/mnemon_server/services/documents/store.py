@@ -74,7 +74,7 @@ _READ_AS: Mapping[View, Mapping[str, bool]] = {
     View.STANDARD: {},
     View.FULL: {"vectors": True},
 }
-"""What is read of a record, by the view."""
+"""The parts of a record to read, by view."""
 
 
 class DocumentStore:
@@ -268,7 +268,7 @@ class DocumentStore:
 
     @property
     def applier(self) -> IndexApplier | None:
-        """What keeps the vector database up to date; None if the records index the vectors themselves."""
+        """The applier that keeps the vector database up to date; None if the records index the vectors themselves."""
         return self._applier
 
     async def aclose(self) -> None:

@@ -27,7 +27,7 @@ AFTER_US = "after_us"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is known of an erasure from its beginning."""
+    """The facts about an erasure that are known at its beginning."""
 
     time_us: int
     """When it began, which is the time of its tombstones: microseconds since 1970, different for each erasure."""
@@ -72,7 +72,7 @@ def stored_job(vault: Vault) -> Job | None:
 
 
 def stored_evidence(vault: Vault) -> tuple[Marks, Probes]:
-    """What to look for after the removal."""
+    """The texts to look for after the removal."""
     marks, probes = vault.value(MARKS), vault.value(PROBES)
     assert marks is not None  # noqa: S101 - stored together with the job
     assert probes is not None  # noqa: S101

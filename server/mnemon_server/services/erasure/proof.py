@@ -23,7 +23,7 @@ NEIGHBOURS = 100
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the check found."""
+    """The result of the check."""
 
     files: int
     bytes: int
@@ -61,7 +61,7 @@ def _of_others(vault: Vault, marks: Marks, wanted: Set[int]) -> set[int]:
 
 
 def _stored(vault: Vault) -> Iterator[bytes]:
-    """What is stored, some records at a time; also in lower case, as words of it are stored."""
+    """Stored texts, some records at a time; also in lower case, as their words are stored."""
     for kind in COLLECTION_OF:
         for page in pages_of(vault, kind, RecordFilter(hidden=None), vectors=True):
             texts, vectors = [], []

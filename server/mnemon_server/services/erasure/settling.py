@@ -1,4 +1,4 @@
-"""What an erasure waits for: everything that still holds bytes of what was removed gives them up."""
+"""The end of an erasure: it waits until nothing holds bytes of removed records."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -52,7 +52,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Survey:
-    """What was found."""
+    """The result of the survey."""
 
     keys: dict[bytes, None] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)

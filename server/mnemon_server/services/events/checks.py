@@ -61,13 +61,13 @@ def is_sound(request: RecordEvent) -> bool:
 
 
 def record_violations(request: RecordEvent) -> Iterable[FieldViolation]:
-    """What is wrong with an event that is to be stored; empty exactly where `is_sound`."""
+    """Violations in an event that is to be stored; empty exactly where `is_sound`."""
     yield from event_violations(request.event)
     yield from request_id_violations(request.request_id)
 
 
 def event_violations(event: Event, field: str = "event") -> Iterable[FieldViolation]:
-    """What is wrong with an event from a caller."""
+    """Violations in an event from a caller."""
     yield from id_violations(event.event_id, f"{field}.event_id", EVENT_ID_BYTES_MAX)
     if not event.scope.user:
         yield FieldViolation(f"{field}.scope.user", "must name the user that the event belongs to")
@@ -85,20 +85,20 @@ def event_violations(event: Event, field: str = "event") -> Iterable[FieldViolat
 
 
 def time_violations(time: datetime | None, field: str) -> Iterable[FieldViolation]:
-    """What is wrong with a time."""
+    """Violations in a time."""
     if time is not None and not _has_utc(time):
         yield FieldViolation(field, TIME_PROBLEM)
 
 
 def event_id_violations(event_id: str, field: str = "event_id") -> Iterable[FieldViolation]:
-    """What is wrong with the id of an event to read or to remove."""
+    """Violations in the id of an event to read or to remove."""
     if not event_id:
         yield FieldViolation(field, "must not be empty")
     yield from id_violations(event_id, field, EVENT_ID_BYTES_MAX)
 
 
 def window_violations(query: WindowQuery) -> Iterable[FieldViolation]:
-    """What is wrong with a query of a time window."""
+    """Violations in a query of a time window."""
     if query.last_days is not None:
         if query.has_range:
             yield FieldViolation("last_days", "must not be set together with range")
@@ -113,13 +113,13 @@ def window_violations(query: WindowQuery) -> Iterable[FieldViolation]:
 
 
 def limit_violations(limit: int, field: str) -> Iterable[FieldViolation]:
-    """What is wrong with the number of events to return."""
+    """Violations in the number of events to return."""
     if not 1 <= limit <= LIMIT_MAX:
         yield FieldViolation(field, f"must be 1 to {LIMIT_MAX:,}")
 
 
 def selection_violations(where: EventSelection, field: str = "filter") -> Iterable[FieldViolation]:
-    """What is wrong with a selection of events; a problem with its times is named with the field "range"."""
+    """Violations in a selection of events; a problem with its times is named with the field "range"."""
     yield from scope_violations(where.scope, f"{field}.scope")
     if len(where.event_types) > EVENT_TYPES_MAX:
         yield FieldViolation(f"{field}.event_types", f"must be at most {EVENT_TYPES_MAX}")
@@ -136,7 +136,7 @@ def selection_violations(where: EventSelection, field: str = "filter") -> Iterab
 def pruning_violations(
     before: datetime | None, where: EventSelection, event_ids: Sequence[str], request_id: str
 ) -> Iterable[FieldViolation]:
-    """What is wrong with a pruning. It selects events by a time, a filter or both, or names them by their ids."""
+    """Violations in a pruning. It selects events by a time, a filter or both, or names them by their ids."""
     if event_ids and (before is not None or where):
         yield FieldViolation("event_ids", "must not be set together with before or filter")
     elif not event_ids and before is None and not where:

@@ -12,7 +12,7 @@ from mnemon_server.services.writing.writes import request_key
 
 
 def event_writes(requests: Sequence[RecordEvent], now: datetime) -> list[EventWrite]:
-    """What the timeline stores for requests that were checked."""
+    """Events as the timeline stores them, from checked requests."""
     return [_event_write(request, request.event.event_id or new_id(), now) for request in requests]
 
 
@@ -41,7 +41,7 @@ def _event_write(request: RecordEvent, event_id: str, now: datetime) -> EventWri
 
 
 def _request_key(request: RecordEvent, stored: Event) -> RequestKey | None:
-    """What was asked for. An id that the server made and the record time are not part of it."""
+    """The digest of a request. It leaves out an id that the server made and the record time."""
     return request_key(
         request.request_id,
         "record-event",

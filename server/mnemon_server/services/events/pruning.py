@@ -70,7 +70,7 @@ class Pruning:
 
 @dataclass(frozen=True, slots=True)
 class _Tally:
-    """What was removed."""
+    """The removed events."""
 
     count: int = 0
     event_ids: tuple[str, ...] = ()
@@ -257,7 +257,7 @@ class EventPruning:
         return events, min(end, len(sequences))
 
     def _read_progress(self, key: RequestKey) -> _Progress:
-        """What earlier calls of the same request removed."""
+        """The number of events that earlier calls of the same request removed."""
         progress = _Progress()
         for number in count(1):
             try:

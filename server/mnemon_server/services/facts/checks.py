@@ -39,7 +39,7 @@ TTL_MAX = timedelta(days=36_500)
 
 
 def put_violations(request: PutFact, dimension: int) -> Iterable[FieldViolation]:
-    """What is wrong with a fact that is to be stored; the key may be empty, and is then generated."""
+    """Violations in a fact that is to be stored; the key may be empty, and is then generated."""
     if request.key:
         yield from key_violations(request.key, "fact.key")
     yield from value_violations(request.value, "fact.value")
@@ -55,7 +55,7 @@ def put_violations(request: PutFact, dimension: int) -> Iterable[FieldViolation]
 
 
 def names_violations(names: Sequence[tuple[Namespace, str]]) -> Iterable[FieldViolation]:
-    """What is wrong with the names of several facts."""
+    """Violations in the names of several facts."""
     if not 1 <= len(names) <= NAMES_MAX:
         yield FieldViolation("names", f"must be 1 to {NAMES_MAX:,}")
         return
@@ -66,7 +66,7 @@ def names_violations(names: Sequence[tuple[Namespace, str]]) -> Iterable[FieldVi
 
 
 def filter_violations(where: FactFilter) -> Iterable[FieldViolation]:
-    """What is wrong with a filter."""
+    """Violations in a filter."""
     if where.namespace is None and not where.subtree:
         yield FieldViolation("filter.namespace", "must not be empty unless subtree is set: it would mean every fact")
     if where.where is not None:
@@ -74,7 +74,7 @@ def filter_violations(where: FactFilter) -> Iterable[FieldViolation]:
 
 
 def query_violations(query: FactQuery, dimension: int) -> Iterable[FieldViolation]:
-    """What is wrong with a search."""
+    """Violations in a search."""
     yield from filter_violations(query.filter)
     yield from text_violations(query.text, "query", QUERY_BYTES_MAX)
     yield from vector_violations(query.vector, dimension, "vector")
@@ -86,7 +86,7 @@ def query_violations(query: FactQuery, dimension: int) -> Iterable[FieldViolatio
 
 
 def pattern_violations(prefix: Sequence[str], suffix: Sequence[str], max_depth: int) -> Iterable[FieldViolation]:
-    """What is wrong with the pattern that selects namespaces; "*" is checked like any other label."""
+    """Violations in the pattern that selects namespaces; "*" is checked like any other label."""
     for field, labels in (("prefix", prefix), ("suffix", suffix)):
         if labels:
             yield from namespace_violations(tuple(labels), field)

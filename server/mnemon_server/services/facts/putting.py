@@ -162,7 +162,7 @@ class FactPutting:
 
 
 async def _off_loop(requests: Sequence[PutFact], inspect: Callable[[Sequence[PutFact]], list[Found]]) -> list[Found]:
-    """What `inspect` returns; runs it on a thread if a value is so large that it would delay other calls."""
+    """The result of `inspect`, which runs on a thread if a value is so large that it would delay other calls."""
     if any(holds_many(request.value) for request in requests):
         return await asyncio.to_thread(inspect, requests)
     return inspect(requests)

@@ -66,7 +66,7 @@ class _Step:
     cursor: str = ""
     records: tuple[Record | None, ...] = ()
     rendered: Any = None
-    """What watchers receive. Once it is rendered, `changes` and `records` are empty."""
+    """A message to watchers. Once it is rendered, `changes` and `records` are empty."""
 
 
 class _Ahead(AbstractContextManager["_Ahead"]):
@@ -100,7 +100,7 @@ class _Ahead(AbstractContextManager["_Ahead"]):
 
 @dataclass(frozen=True, slots=True)
 class _LastSent:
-    """What a watcher was sent last, and when (seconds of the event loop)."""
+    """The last message to a watcher, and its time (seconds of the event loop)."""
 
     position: int
     time: float

@@ -1,4 +1,4 @@
-"""What the details of a change tell about its event: after an event is pruned, its id may be used again."""
+"""The identity of an event in the details of a change: after an event is pruned, its id may be used again."""
 
 import json
 from typing import Any

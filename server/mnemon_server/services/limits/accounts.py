@@ -1,4 +1,4 @@
-"""What tenants and callers use, and where their quotas end."""
+"""The use of tenants and callers, and their quotas."""
 
 import math
 import time
@@ -19,7 +19,7 @@ Clock = Callable[[], float]
 
 @dataclass(slots=True)
 class Usage:
-    """What a tenant or a caller uses. What grows is counted since the server was started."""
+    """The use of a tenant or a caller. Totals are counted since the server was started."""
 
     calls: int = 0
     """Calls that began, single ones and streams."""
@@ -80,7 +80,7 @@ class Bucket:
             self._left -= amount
 
     def _fill(self) -> float:
-        """What may be used now."""
+        """The limits in force."""
         assert self._rate is not None  # noqa: S101 - otherwise, nothing is asked
         now = self._now()
         self._left = min(self._size, self._left + self._rate * (now - self._filled_at))
@@ -289,7 +289,7 @@ class Accounts:
         return account
 
     def quotas_of(self, tenant: str) -> Quotas:
-        """What a tenant may use: its own quotas over those of the settings."""
+        """The quotas of a tenant: its own over the defaults of the settings."""
         own = self._own.get(tenant)
         return self._per_tenant if own is None else own.over(self._per_tenant)
 
@@ -311,11 +311,11 @@ class Accounts:
         self.of_tenant(tenant).note_embedding(seconds)
 
     def usages(self) -> dict[str, Usage]:
-        """What each tenant that has called uses now; those that called first come first."""
+        """The current use of each tenant that has called, in the order of their first calls."""
         return {tenant: account.usage for tenant, account in self._tenants.items()}
 
     def usage_of(self, tenant: str) -> Usage:
-        """What a tenant uses now; changes later do not change it."""
+        """The current use of a tenant, as a copy."""
         account = self._tenants.get(tenant)
         return Usage() if account is None else replace(account.usage)
 

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class FairLine(Generic[T]):
-    """Those who wait. Groups have turns, such as tenants; then the members of a group, such as its callers.
+    """A line of waiting callers. Groups have turns, such as tenants; then the members of a group, such as its callers.
 
     One that waits for a thousand things thus delays another's single one by one of its own. What a member waits for
     keeps its order.

@@ -21,7 +21,7 @@ LARGEST_SHARE = 6
 RETRY_AFTER_S = 1.0
 
 Holder = tuple[Hashable, ...]
-"""Who calls, after the groups that the caller belongs to, the outermost first."""
+"""The groups of a caller, the outermost first, and the caller."""
 
 
 class SlowReaderError(MnemonError):
@@ -53,7 +53,7 @@ class Outbox:
         return self._budget.used
 
     def cost(self, size: int) -> int:
-        """What a message of this size counts for."""
+        """The bytes that a message of this size counts as."""
         return 0 if size <= FREE_BYTES else min(size, self._bytes_max // LARGEST_SHARE)
 
     def try_take(self, cost: int, holder: Holder) -> bool:
@@ -102,7 +102,7 @@ class Outbox:
 
 
 class Sending:
-    """What one call has sent and its client has not taken yet."""
+    """The messages of one call that its client has not taken yet."""
 
     __slots__ = ("_account", "_held", "_holder", "_outbox")
 

@@ -31,7 +31,7 @@ UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def create_violations(request: CreateMemory, dimension: int) -> Iterable[FieldViolation]:
-    """What is wrong with a memory that is to be stored."""
+    """Violations in a memory that is to be stored."""
     if request.memory.memory_id:
         yield from memory_id_violations(request.memory.memory_id, "memory.memory_id")
     yield from memory_violations(request.memory)
@@ -40,14 +40,14 @@ def create_violations(request: CreateMemory, dimension: int) -> Iterable[FieldVi
 
 
 def memory_id_violations(memory_id: str, field: str) -> Iterable[FieldViolation]:
-    """What is wrong with an id that the caller chose."""
+    """Violations in an id that the caller chose."""
     if not UUID.fullmatch(memory_id):
         example = "3f0c6f0e-5b51-4a53-9d4e-0b6a3f4f8f11"
         yield FieldViolation(field, f"must be a UUID in its usual form, such as {example}, or left out for a new one")
 
 
 def update_violations(request: UpdateMemory, dimension: int) -> Iterable[FieldViolation]:
-    """What is wrong with a change, apart from what depends on the stored memory. Checks no values outside the mask."""
+    """Violations in a change, apart from what depends on the stored memory. Checks no values outside the mask."""
     yield from doc_id_violations(request.memory.memory_id, "memory.memory_id")
     yield from change_violations(request)
     for violation in memory_violations(request.memory):
@@ -63,20 +63,20 @@ def update_violations(request: UpdateMemory, dimension: int) -> Iterable[FieldVi
 
 
 def call_violations(memory_id: str, request_id: str, expected_revision: int | None) -> Iterable[FieldViolation]:
-    """What is wrong with a change that takes only the id of a memory."""
+    """Violations in a change that takes only the id of a memory."""
     yield from doc_id_violations(memory_id, "memory_id")
     yield from request_id_violations(request_id)
     yield from revision_violations(expected_revision)
 
 
 def bound_violations(bound: float) -> Iterable[FieldViolation]:
-    """What is wrong with the confidence below which a memory counts as faded."""
+    """Violations in the confidence below which a memory counts as faded."""
     if not 0.0 < bound <= 1.0:
         yield FieldViolation("min_confidence", "must be more than 0 and at most 1")
 
 
 def memory_violations(memory: Memory, field: str = "memory") -> Iterable[FieldViolation]:
-    """What is wrong with the fields of a memory that the caller sets."""
+    """Violations in the fields of a memory that the caller sets."""
     yield from content_violations(memory.content, f"{field}.content")
     yield from metadata_violations(memory.metadata, f"{field}.metadata")
     yield from scope_violations(memory.scope, f"{field}.scope")
@@ -84,7 +84,7 @@ def memory_violations(memory: Memory, field: str = "memory") -> Iterable[FieldVi
 
 
 def query_violations(query: MemoryQuery, dimension: int) -> Iterable[FieldViolation]:
-    """What is wrong with a search."""
+    """Violations in a search."""
     yield from text_violations(query.text, "query", QUERY_BYTES_MAX)
     yield from vector_violations(query.vector, dimension, "vector")
     if not 1 <= query.limit <= LIMIT_MAX:

@@ -12,7 +12,7 @@ _OUTPUT_ONLY = ("memory_id", "confidence", "revision", "create_time", "update_ti
 
 
 def change_violations(change: UpdateMemory) -> Iterable[FieldViolation]:
-    """What is wrong with the field names in the mask, and with the metadata keys to set or remove."""
+    """Violations in the field names in the mask, and with the metadata keys to set or remove."""
     return masks.change_violations(change, FIELDS, output_only=_OUTPUT_ONLY)
 
 

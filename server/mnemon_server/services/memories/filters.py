@@ -50,7 +50,7 @@ def fading_filter(
 
 
 def filter_violations(where: MemoryFilter, field: str = "filter") -> Iterable[FieldViolation]:
-    """What is wrong with a filter."""
+    """Violations in a filter."""
     yield from scope_violations(where.scope, f"{field}.scope")
     yield from tag_violations(where, field)
     yield from _span_violations(where.created_from, where.created_to, f"{field}.created")
@@ -80,7 +80,7 @@ def unmet_violations(records: RecordEngine, where: MemoryFilter, field: str = "f
 
 
 def tag_violations(given: Memory | MemoryFilter, field: str) -> Iterable[FieldViolation]:
-    """What is wrong with the tags of a memory or of a filter."""
+    """Violations in the tags of a memory or of a filter."""
     for name in TAGS:
         if not is_text(text := getattr(given, name), TAG_BYTES_MAX):
             yield from text_violations(text, f"{field}.{name}", TAG_BYTES_MAX)

@@ -361,7 +361,7 @@ class MemoryStore:
 
     @property
     def applier(self) -> IndexApplier | None:
-        """What keeps the vector database up to date; None if the records index the vectors themselves."""
+        """The applier that keeps the vector database up to date; None if the records index the vectors themselves."""
         return self._applier
 
     async def aclose(self) -> None:

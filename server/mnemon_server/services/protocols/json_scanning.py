@@ -31,7 +31,7 @@ class TooManyPiecesError(ValueError):
 
 
 class Mark(Enum):
-    """What a token is, other than a single character of JSON's punctuation."""
+    """The kind of a token, other than a single character of JSON's punctuation."""
 
     ATOM = "atom"
     CLOSED_HERE = "closed here"

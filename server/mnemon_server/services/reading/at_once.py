@@ -30,7 +30,7 @@ class AtOnce:
         self._was_slow = False
 
     def __call__(self, function: Callable[P, T | None], /, *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """What the function returns; None if a thread is to do the work."""
+        """The result of the function; None if a thread is to do the work."""
         if (began := self._monotonic()) < self._threads_until:
             return None
         result = function(*args, **kwargs)

@@ -50,7 +50,7 @@ class Keys:
         return f"one of {', '.join(self.nodes)}"
 
     def node(self, key: object) -> "Node | None":
-        """What the value of this key must be; None if there is no such key."""
+        """The schema of the value of this key, in words; None if there is no such key."""
         return self.nodes.get(key) if isinstance(key, str) else None
 
 
@@ -63,11 +63,11 @@ class AnyKeys:
 
     @property
     def expected(self) -> str:
-        """What a key must be."""
+        """The rule for keys, in words."""
         return self.key.expected
 
     def node(self, key: object) -> "Node | None":
-        """What the value of this key must be; None if the key is invalid."""
+        """The schema of the value of this key, in words; None if the key is invalid."""
         return self.value if self.key.accepts(key) else None
 
 

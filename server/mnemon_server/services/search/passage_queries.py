@@ -16,7 +16,7 @@ from mnemon_server.services.search.rankings import Ranking
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassageQuery:
-    """What to search for. If `vector` is None and the mode needs one, the text is embedded."""
+    """A search of passages. If `vector` is None and the mode needs one, the text is embedded."""
 
     text: str = ""
     vector: Vector | None = None
@@ -61,7 +61,7 @@ class PassageHit:
     cosine: float | None
     keyword_score: float | None
     vector_part: float | None = None
-    """What the cosine contributes to the score, 0 to 1; None if it is not part of the score."""
+    """The contribution of the cosine to the score, 0 to 1; None if it is not part of the score."""
     keyword_part: float | None = None
     """The same for the keyword score."""
 

@@ -39,7 +39,7 @@ class Ranking:
     left_out: NDArray[np.float64] = field(default_factory=lambda: np.ones(1))
     """The highest scores that passages may have that were left out, best first."""
     vector_parts: NDArray[np.float64] | None = None
-    """What the cosines contribute to the scores, 0 to 1; None if they are not part of the scores."""
+    """The contributions of cosines to the scores, 0 to 1; None if they are not part of the scores."""
     keyword_parts: NDArray[np.float64] | None = None
     """The same for the keyword scores."""
     rounding: float = ROUNDING

@@ -40,7 +40,7 @@ def refuse_other_scope(memory: SemanticMemory, other: SemanticMemory, field: str
 
 
 def save_violations(request: SaveSemantic, dimension: int) -> Iterable[FieldViolation]:
-    """What is wrong with a statement that is to be stored."""
+    """Violations in a statement that is to be stored."""
     yield from statement_violations(request.memory)
     yield from vector_violations(request.embedding, dimension, "embedding")
     yield from text_violations(request.rule, "rule", RULE_NAME_BYTES_MAX)
@@ -48,7 +48,7 @@ def save_violations(request: SaveSemantic, dimension: int) -> Iterable[FieldViol
 
 
 def statement_violations(memory: SemanticMemory, field: str = "memory") -> Iterable[FieldViolation]:
-    """What is wrong with a statement from a caller."""
+    """Violations in a statement from a caller."""
     yield from content_violations(memory.content, f"{field}.content")
     yield from text_violations(memory.summary, f"{field}.summary", SUMMARY_BYTES_MAX)
     if not memory.scope.user:
@@ -62,7 +62,7 @@ def statement_violations(memory: SemanticMemory, field: str = "memory") -> Itera
 
 
 def query_violations(query: SimilarQuery, dimension: int) -> Iterable[FieldViolation]:
-    """What is wrong with a search."""
+    """Violations in a search."""
     yield from text_violations(query.text, "query", QUERY_BYTES_MAX)
     yield from vector_violations(query.vector, dimension, "vector")
     if not 1 <= query.top_k <= TOP_K_MAX:
@@ -80,7 +80,7 @@ def query_violations(query: SimilarQuery, dimension: int) -> Iterable[FieldViola
 def deletion_violations(
     memory_ids: Sequence[str], where: SemanticFilter | None, request_id: str, expected_revision: int | None = None
 ) -> Iterable[FieldViolation]:
-    """What is wrong with a deletion. It names statements by their ids, or selects them by a filter."""
+    """Violations in a deletion. It names statements by their ids, or selects them by a filter."""
     if memory_ids and where:
         yield FieldViolation("filter", "must not be set together with memory_ids")
     elif not memory_ids and not where:

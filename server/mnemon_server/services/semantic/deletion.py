@@ -21,7 +21,7 @@ DETAILS = json.dumps({"prune_reason": "deleted"})
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What to remove: statements with some ids, or all that match; see SemanticStore.delete."""
+    """The statements to remove: by ids, or all that match; see SemanticStore.delete."""
 
     memory_ids: Sequence[str] = ()
     where: SemanticFilter | None = None
@@ -42,7 +42,7 @@ class DeletionTargets:
 
 
 def find_targets(semantic: DocumentReader, deletion: Deletion) -> DeletionTargets:
-    """What a deletion would remove.
+    """The statements that a deletion would remove.
 
     Raises:
         MemoryNotFoundError: some ids do not exist, and the deletion does not allow that.

@@ -32,7 +32,7 @@ def window(where: SemanticFilter) -> Expression | None:
 
 
 def filter_violations(where: SemanticFilter, field: str = "filter") -> Iterable[FieldViolation]:
-    """What is wrong with a filter."""
+    """Violations in a filter."""
     yield from scope_violations(where.scope, f"{field}.scope")
     if where.created_from and where.created_to and utc(where.created_to) < utc(where.created_from):
         yield FieldViolation(f"{field}.created.end_time", f"must not be before {field}.created.start_time")

@@ -30,7 +30,7 @@ class NewSemantic:
     rule: str = ""
     """The name of the rule; if empty, the rule whose conditions match."""
     judged: Judged = field(default_factory=dict)
-    """What a judge said before the transaction."""
+    """The judgements from before the transaction."""
 
 
 class Resolver(Protocol):
@@ -45,7 +45,7 @@ class Resolver(Protocol):
         """How often the judge was asked and failed."""
 
     async def judge(self, new: NewSemantic) -> Judged:
-        """What the operator's judge says, before the transaction; empty if it is not asked, or fails."""
+        """The judgements of the operator's judge, before the transaction; empty if it is not asked, or fails."""
 
     def over(self, records: RecordEngine) -> "Resolver":
         """The same resolver for the saves of a caller who sees only these records."""

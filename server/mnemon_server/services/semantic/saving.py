@@ -211,7 +211,7 @@ class SemanticSaving:
             return [error] * len(requests)
 
     async def _judged(self, requests: Sequence[SaveSemantic]) -> Sequence[Judged]:
-        """What a judge says of the statements whose conflicts matter; empty for the others."""
+        """The judgements on the statements whose conflicts matter; empty for the others."""
         resolver = self._resolver
         if resolver is None or not resolver.has_judge:
             return [{}] * len(requests)

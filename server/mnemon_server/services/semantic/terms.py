@@ -1,4 +1,4 @@
-"""What statements are compared by: their terms, and the digest of their normalised content."""
+"""Terms of statements and digests of their normalised content, by which they are compared."""
 
 import json
 import re

@@ -35,7 +35,7 @@ class Change(Protocol):
 def change_violations(
     change: Change, fields: Collection[str], *, output_only: Collection[str] = ()
 ) -> Iterable[FieldViolation]:
-    """What is wrong with the field names in the mask, and with the metadata keys to set or remove."""
+    """Violations in the field names in the mask, and with the metadata keys to set or remove."""
     yield from _mask_violations(change, fields, output_only)
     yield from metadata_violations(change.set_metadata, "set_metadata")
     yield from _removal_violations(change)

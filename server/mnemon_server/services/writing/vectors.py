@@ -10,7 +10,7 @@ from mnemon_server.services.search.embedded_passages import squared_length
 
 
 def vector_violations(vector: Sequence[float] | None, dimension: int, field: str) -> Iterable[FieldViolation]:
-    """What is wrong with a vector that a caller gives."""
+    """Violations in a vector that a caller gives."""
     if vector is None:
         return
     if len(vector) != dimension:

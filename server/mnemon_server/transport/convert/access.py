@@ -63,7 +63,7 @@ def key_to_pb(key: ApiKey) -> pb.ApiKey:
 
 
 def principal_to_pb(principal: Principal) -> pb.WhoAmIResponse:
-    """Who the caller is."""
+    """The caller."""
     message = pb.WhoAmIResponse(tenant=principal.tenant, subject=principal.subject, role=ROLES_TO_PB[principal.role])
     message.users.extend(principal.bounds.user_texts)
     message.namespaces.extend(principal.bounds.namespace_texts)

@@ -40,7 +40,7 @@ _RECORD = "record"
 
 
 def read_export(request: pb.ExportRecordsRequest) -> ExportSelection:
-    """What is to be exported."""
+    """The request for an export."""
     message = request.selection
     if len(message.kinds) > KINDS_MAX:
         raise InvalidArgumentError.of("selection.kinds", f"must be at most {KINDS_MAX}; each one is needed once only")

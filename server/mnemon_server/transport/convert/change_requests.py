@@ -39,7 +39,7 @@ CHANGE_VIEWS: Mapping[int, bool] = {
 
 
 def read_watch(request: pb.WatchChangesRequest) -> WatchQuery:
-    """What to watch."""
+    """The request for a watch."""
     reader = Reader()
     if request.HasField("earliest") and not request.earliest:
         reader.note("earliest", "must be true; to start now, leave it out")

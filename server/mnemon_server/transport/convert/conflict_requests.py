@@ -24,7 +24,7 @@ from mnemon_server.transport.convert.shared.reader import Reader, expected_revis
 Changes = Mapping[str, Any]
 """Changes to a part of a rule, for one call."""
 _SOME_STATEMENT = MemoryRef(memory_id="some statement")
-"""What is read instead of a reference that is missing."""
+"""The reference that is read instead of a missing one."""
 
 
 class Detection(NamedTuple):
@@ -66,7 +66,7 @@ def read_arbitration(request: pb.ArbitrateConflictRequest) -> Pair:
 
 
 def read_merge(request: pb.MergeMemoriesRequest) -> Pair:
-    """What is to be merged, and how."""
+    """The request for a merge."""
     reader = Reader()
     first = _reference(reader, "first", request.first)
     second = _reference(reader, "second", request.second)
@@ -111,7 +111,7 @@ def _given(reader: Reader, field: str, message: semantic_pb2.SemanticMemory) -> 
 
 
 def _violations(**references: MemoryRef) -> Iterator[FieldViolation]:
-    """What is wrong with the statements that a request names, by field."""
+    """Violations in the statements that a request names, by field."""
     for field, reference in references.items():
         given = reference.memory
         # Only the service knows how many numbers a vector must have.

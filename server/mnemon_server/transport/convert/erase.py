@@ -23,7 +23,7 @@ from mnemon_server.wire.values import scope_of
 
 
 def read_erase(request: pb.EraseRequest) -> ErasureRequest:
-    """What is to be erased."""
+    """The request for an erasure."""
     reader = Reader()
     asked = ErasureRequest(_target(reader, request), request.dry_run, request.request_id, request.revoke_keys)
     # Without a kind, the service cannot check the filter.

@@ -76,7 +76,7 @@ def read_event(reader: Reader, field: str, message: pb.EpisodicEvent) -> Event:
 
 
 def read_window(request: pb.QueryWindowRequest) -> tuple[WindowQuery, View]:
-    """What a window is asked for, from its first page on, and how much of each event."""
+    """The query of a window, and the view of its events."""
     reader = Reader()
     window = request.WhichOneof("window")
     query = WindowQuery(
@@ -101,7 +101,7 @@ def read_recent(request: pb.ListRecentEventsRequest) -> Page:
 
 
 def read_summary(request: pb.SummarizeRangeRequest) -> EventSelection:
-    """What is to be summarized."""
+    """The request for a summary."""
     reader = Reader()
     span = reader.span("range", request.range) if request.HasField("range") else _ANY_TIME
     where = _selection(reader, request, span)

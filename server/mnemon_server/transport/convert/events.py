@@ -112,7 +112,7 @@ def summary_to_pb(summary: RangeSummary) -> pb.SummarizeRangeResponse:
 
 
 def pruned_to_pb(pruned: PrunedEvents) -> pb.PruneEventsResponse:
-    """What a pruning removed, or would remove."""
+    """The result of a pruning, or of its dry run."""
     message = pb.PruneEventsResponse(
         pruned_count=pruned.count,
         event_ids=pruned.event_ids,

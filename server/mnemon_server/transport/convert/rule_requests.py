@@ -86,7 +86,7 @@ def read_load(request: pb.LoadRulesRequest) -> list[dict[str, Any]]:
 
 
 def read_values(reader: Reader, path: str, message: Message) -> dict[str, Any]:
-    """What is set in a rule, or in one of its parts, as JSON values."""
+    """The fields that are set in a rule, or in one of its parts, as JSON values."""
     found: dict[str, Any] = {}
     for field, value in message.ListFields():
         here = f"{path}.{field.name}"

@@ -19,7 +19,7 @@ API_REVISION = 1
 
 
 def info_to_pb(settings: Settings, model: EmbeddingModel, vault_id: str) -> pb.GetServerInfoResponse:
-    """What a client may rely on. It holds no address, path or credential of the settings."""
+    """The capabilities and limits of the server. It holds no address, path or credential of the settings."""
     return pb.GetServerInfoResponse(
         version=__version__,
         api_revision=API_REVISION,

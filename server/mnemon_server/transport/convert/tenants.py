@@ -14,7 +14,7 @@ from mnemon_server.transport.convert.shared.reader import Reader, named
 from mnemon_server.wire.values import fill_time
 
 FIELDS = ("display_name", "quotas", "suspension")
-"""What of a tenant can be changed."""
+"""The fields of a tenant that can be changed."""
 
 
 def read_quotas(message: pb.Quotas) -> Quotas:
@@ -37,7 +37,7 @@ def read_list(request: pb.ListTenantsRequest) -> int:
 
 
 def read_update(request: pb.UpdateTenantRequest) -> TenantChange:
-    """What is to change of a tenant."""
+    """The changes of a tenant."""
     reader = Reader()
     mask = frozenset(request.update_mask.paths)
     if not mask or not mask.issubset(FIELDS):
@@ -70,7 +70,7 @@ def tenant_to_pb(tenant: Tenant) -> pb.Tenant:
 def usage_to_pb(
     usage: Usage, quotas: Quotas, records: Mapping[RecordKind, int], disk_bytes: int
 ) -> pb.GetUsageResponse:
-    """What a tenant uses, and the quotas in force."""
+    """The use of a tenant, and the quotas in force."""
     return pb.GetUsageResponse(
         records={kind.value: count for kind, count in records.items()},
         disk_bytes=disk_bytes,

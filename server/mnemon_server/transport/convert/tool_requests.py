@@ -54,7 +54,7 @@ def read_execute(request: pb.ExecuteTextRequest) -> ExecuteText:
 
 
 def read_actions(request: pb.ListToolsRequest) -> tuple[MemoryAction, ...]:
-    """What the tool manage_memory may do."""
+    """The permitted actions of the tool manage_memory."""
     reader = Reader()
     actions = _actions(reader, "actions_permitted", request.actions_permitted)
     reader.finish()

@@ -84,7 +84,7 @@ async def called_to_bytes(output: ToolOutput) -> bytes:
 
 
 async def parsed_to_pb(parsed: ParseResult) -> pb.ParseToolCallsResponse:
-    """What was read from a text, as an answer."""
+    """The calls that were read from a text, as an answer."""
     message = pb.ParseToolCallsResponse()
     await fill_parsed(message.parsed, parsed)
     return message

@@ -1,4 +1,4 @@
-"""What is at which path: calls of methods, pages, and the answers that browsers ask for before a call."""
+"""Paths: calls of methods, pages, and preflights of browsers."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,7 +21,7 @@ class Page(NamedTuple):
 
 
 Pages = Mapping[str, Callable[[], Awaitable[Page]]]
-"""What makes each page, by its path."""
+"""The maker of each page, by path."""
 
 
 class Application:

@@ -21,7 +21,7 @@ class CrossOrigin:
         self._origins = frozenset(origins)
 
     def headers(self, request: Request) -> Mapping[str, str]:
-        """Those of every answer."""
+        """The headers of every answer."""
         if not self._origins:
             return {}
         origin = request.headers.get("origin", "")

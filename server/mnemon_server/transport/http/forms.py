@@ -65,7 +65,7 @@ class Status:
         return {**error, "details": details} if details else error
 
     def headers(self) -> Iterator[tuple[str, str]]:
-        """What HTTP has headers for."""
+        """The metadata that HTTP has headers for."""
         if self.code is grpc.StatusCode.UNAUTHENTICATED:
             yield "www-authenticate", "Bearer"
         retry = error_details_pb2.RetryInfo()
@@ -111,7 +111,7 @@ class Form:
         return data
 
     def end(self, status: Status) -> bytes:
-        """What comes after the last message."""
+        """The end of the body, after the last message."""
         return b""
 
 

@@ -43,7 +43,7 @@ _EXPECTED: Mapping[int, str] = {
 
 
 def conversion(field: FieldDescriptor) -> Convert:
-    """What converts one value of a field that is no message."""
+    """The converter of one value of a field that is no message."""
     if field.enum_type is not None:
         return _enum(field.enum_type)
     if field.type == FieldDescriptor.TYPE_BYTES:
@@ -58,14 +58,14 @@ def conversion(field: FieldDescriptor) -> Convert:
 
 
 def key_conversion(field: FieldDescriptor) -> Callable[[str], Any]:
-    """What converts the names of an object that is a map, by the field of its keys."""
+    """The converter of the names of an object that is a map, by the field of its keys."""
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return _flag
     return _text if field.cpp_type == FieldDescriptor.CPPTYPE_STRING else _whole
 
 
 def expected(field: FieldDescriptor) -> str:
-    """What such a field takes, in words."""
+    """The values of such a field, in words."""
     if field.enum_type is not None:
         names = ", ".join(value.name for value in field.enum_type.values if value.number)
         return f"one of {names}"

@@ -67,7 +67,7 @@ def _members_of(descriptor: Descriptor) -> Mapping[int, tuple[str, Convert | Non
 
 @cache
 def _of_type(descriptor: Descriptor) -> Convert:
-    """What converts messages of a type."""
+    """The converter of messages of a type."""
     name = descriptor.full_name
     if name == f"{_PLAIN_PREFIX}Timestamp":
         return _time
@@ -83,7 +83,7 @@ def _of_type(descriptor: Descriptor) -> Convert:
 
 
 def _object(members: Mapping[int, tuple[str, Convert | None]]) -> Convert:
-    """What converts messages that become objects. A function, as one costs less to call than an object does."""
+    """The converter of messages that become objects. A function, as one costs less to call than an object does."""
 
     def convert_all(message: Any) -> dict[str, Any]:
         found = {}
@@ -96,7 +96,7 @@ def _object(members: Mapping[int, tuple[str, Convert | None]]) -> Convert:
 
 
 def _of_field(field: FieldDescriptor) -> Convert | None:
-    """What converts the value of a field; None if it stays as it is."""
+    """The converter of a field's value; None if the value stays unchanged."""
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         convert = _of_one(field.message_type.fields_by_name["value"])
         return lambda entries: {_key(key): _converted(convert, entries[key]) for key in entries}
@@ -115,7 +115,7 @@ def _key(key: Any) -> str:
 
 
 def _of_one(field: FieldDescriptor) -> Convert | None:
-    """What converts one value of a field; None if it stays as it is."""
+    """The converter of one value of a field; None if the value stays unchanged."""
     if field.message_type is not None:
         return _of_type(field.message_type)
     if field.enum_type is not None:

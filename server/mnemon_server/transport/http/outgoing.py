@@ -1,4 +1,4 @@
-"""What a connection sends: the head of an answer leaves together with its body, in one call of the system."""
+"""Outgoing data of a connection: the head of an answer leaves together with its body, in one call of the system."""
 
 import asyncio
 from typing import Any

@@ -19,7 +19,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Request:
-    """What a client asks for."""
+    """A request of a client."""
 
     def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]

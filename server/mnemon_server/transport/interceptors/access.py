@@ -1,4 +1,4 @@
-"""Who calls, and whether they may: decided by the headers alone, before the request is read."""
+"""Authentication and authorization, by the headers alone, before the request is read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

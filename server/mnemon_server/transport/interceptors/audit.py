@@ -26,7 +26,7 @@ ReadIds = Callable[[Any], tuple[str, ...]]
 
 
 class IdReaders(NamedTuple):
-    """What reads the ids that a method's messages name; None where they have none."""
+    """The reader of the ids in a method's messages; None if they have none."""
 
     of_request: ReadIds | None = None
     of_answer: ReadIds | None = None
@@ -45,14 +45,14 @@ class Audit:
         self._reads = reads
 
     def id_readers(self, method: Method) -> IdReaders:
-        """What reads the ids for the entries of a method that has one request, and whose calls are all told."""
+        """The reader of ids for the entries of a method with one request, all of whose calls are recorded."""
         if method.handler.request_streaming or not self._has_all(method) or method.path not in self._permissions:
             return NO_IDS
         found = descriptor_pool.Default().FindMethodByName(method.path[1:].replace("/", "."))
         return IdReaders(_id_reader(found.input_type), _id_reader(found.output_type))
 
     def of(self, method: Method) -> Record | None:
-        """What is told of the calls of a method; None if nothing is."""
+        """The form of a method's entries; None if its calls are not recorded."""
         if method.exempt:
             return None
         always, record_entry = self._has_all(method), self._log.record
@@ -95,6 +95,6 @@ def _paths(descriptor: Descriptor) -> Iterator[str]:
 
 
 def _texts(descriptor: Descriptor, names: Sequence[str]) -> Iterator[str]:
-    """Those of the fields that a type has as a text: a tenant may be a message."""
+    """The fields that are texts in this type: a tenant may be a message."""
     fields = descriptor.fields_by_name
     return (name for name in names if name in fields and fields[name].default_value == "")

@@ -1,4 +1,4 @@
-"""What the steps around a method share: the call in progress, and the method."""
+"""The call in progress and its method, as the steps around it share them."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
@@ -21,14 +21,14 @@ Trailers = tuple[tuple[str, str | bytes], ...]
 
 
 class Context(Protocol):
-    """What handlers see of a call."""
+    """A call, as handlers see it."""
 
     def add_done_callback(self, callback: Any, /) -> None:
         """Calls `callback` with this once the call has ended."""
 
 
 class Exchange(Context, Protocol):
-    """What the steps need from the transport of a call.
+    """The transport of a call, as the steps need it.
 
     gRPC's `aio.ServicerContext` fulfils this as it is, so that its calls pay for no adapter; those over HTTP have
     `transport/http/exchange.py`.
@@ -38,7 +38,7 @@ class Exchange(Context, Protocol):
         """The address of the client, as gRPC writes it, such as "ipv4:127.0.0.1:40000"."""
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        """What TLS knows about the client: `x509_pem_cert` is its verified certificate."""
+        """Properties of the TLS connection: `x509_pem_cert` is the client's verified certificate."""
 
     def time_remaining(self) -> float | None:
         """Seconds until the client's deadline; None if it has set none."""
@@ -90,7 +90,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 @dataclass(slots=True)
 class Call:
-    """What is known about the call in progress."""
+    """The state of the call in progress."""
 
     request_id: str
     connection: str = ""
@@ -134,18 +134,18 @@ class Call:
 
     @property
     def credentials(self) -> Credentials:
-        """What the caller shows."""
+        """The caller's credentials."""
         return Credentials(self.bearer, self.certificate)
 
     @property
     def trailers(self) -> Trailers:
-        """What every answer ends with."""
+        """The trailers of every answer."""
         request_id = (REQUEST_ID_KEY, self.request_id)
         return (request_id, (TRACEPARENT_KEY, self.traceparent)) if self.traceparent else (request_id,)
 
     @property
     def caller(self) -> str:
-        """Who calls, within the tenant: a caller with a name may have many connections."""
+        """The caller within the tenant; one with a name may have many connections."""
         return self.principal.subject or self.connection
 
     @property

@@ -1,4 +1,4 @@
-"""What happens around every method, in order: id, log line, guard; access; the request, a slot; deadline; messages."""
+"""The steps around every method, in order: id, log line, guard; access; the request, a slot; deadline; messages."""
 
 import asyncio
 import logging
@@ -96,7 +96,7 @@ class Steps:
 
 
 class Pipeline:
-    """What a call passes, whatever brought it here: gRPC (`grpc_calls.py`), or HTTP."""
+    """The steps of a call, whether it came over gRPC (`grpc_calls.py`) or HTTP."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -116,7 +116,7 @@ class Pipeline:
         return _guarded(answer, MethodLog(method), steps.access.of(method), begin, self._observers(method))
 
     def _observers(self, method: Method) -> tuple[Observer, ...]:
-        """What hears of each call of a method that has ended, besides the log."""
+        """The listener that each ended call of a method is reported to, besides the log."""
         steps = self._steps
         audit = steps.audit.of(method) if steps.audit else None
         figures = steps.figures.of(method) if steps.figures else None

@@ -42,7 +42,7 @@ class Tracing:
         await asyncio.to_thread(self._provider.shutdown)
 
     def of(self, method: Method) -> Callable[[Call], None] | None:
-        """What decides whether a call of this method is traced, and begins its trace; None if none of them is."""
+        """The sampler that begins a trace of a call of this method; None if no call is traced."""
         if method.exempt:
             return None
         service, _, name = method.path.strip("/").rpartition("/")

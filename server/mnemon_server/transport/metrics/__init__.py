@@ -1,1 +1,1 @@
-"""What monitoring systems read: figures of calls, and the page with all of them."""
+"""Metrics: figures of calls, and the page with all of them."""

@@ -141,6 +141,6 @@ async def _taken(items: Sequence[pb.PutFactRequest]) -> list[PutFact | Failure]:
 
 
 def _changed(request: pb.BulkPutFactsRequest) -> list[str]:
-    """What the order of two requests matters for: facts with a name, and what was sent before."""
+    """The keys whose order matters: facts with a name, and earlier requests."""
     named = [f"{'.'.join(item.fact.namespace)}.{item.fact.key}" for item in request.requests if item.fact.key]
     return [*named, *(f"request {item.request_id}" for item in request.requests if item.request_id)]

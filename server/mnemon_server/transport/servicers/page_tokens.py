@@ -44,7 +44,7 @@ class PageTokens:
         return tuple(self._place(()))
 
     def _place(self, first: Any) -> Any:
-        """What the token says; `first` if no token came.
+        """The content of the token; `first` without a token.
 
         Raises:
             InvalidPageTokenError: it is damaged or forged, or belongs to another query or another vault.

@@ -49,7 +49,7 @@ class _Range:
     condition: str
     parameters: tuple[Any, ...]
     rest: RecordFilter
-    """What is left to check. For a column of the documents table, this is the whole filter."""
+    """The conditions left to check. For a column of the documents table, this is the whole filter."""
     column: str = ""
     """The column of the documents table that is compared; empty for the metadata index."""
     in_order: bool = False

@@ -112,8 +112,8 @@ def read(
     terms_json: str,
     among: PassageIds | None = None,
 ) -> Found:
-    """What the served blocks contain of these words, which `terms_json` lists, too. With `among`, which must ascend,
-    the blocks without any of these passages are not read.
+    """The occurrences in the served blocks of these words, which `terms_json` lists, too. With `among`, which must
+    ascend, the blocks without any of these passages are not read.
     """
     served = np.array(fetch(connection, tables.served), np.int64).reshape(-1, 3)
     read = served if among is None else served[_have_any(served, among)]
@@ -222,7 +222,7 @@ def moved(passages: bytes, distance: int) -> bytes:
 
 
 def present(first: int, passages: bytes, passage_ids: PassageIds) -> bytes:
-    """Those of a word's packed occurrences whose passage is among the given ones."""
+    """A word's packed occurrences in the given passages."""
     entries = np.frombuffer(passages, _PACKED)
     kept: NDArray[np.uint32] = entries[np.isin((entries >> ID_SHIFT) + first, passage_ids)]
     return kept.tobytes()

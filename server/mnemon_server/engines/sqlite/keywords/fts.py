@@ -137,7 +137,7 @@ def stored_ids(connection: apsw.Connection, tables: KeywordTables, first: int, l
 
 
 def stored_among(connection: apsw.Connection, tables: KeywordTables, passage_ids: PassageIds) -> PassageIds:
-    """Those of the given passages that an index with texts has, ascending."""
+    """The given passages that an index with texts has, ascending."""
     ids: PassageIds = np.sort(_rows_among(connection, tables, passage_ids) >> LENGTH_BITS)
     return ids
 
@@ -219,7 +219,7 @@ def search_parts(
 
 
 def read(connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str]) -> Found:
-    """What the tables contain of these words."""
+    """The occurrences of these words in the tables."""
     found = connection.execute(tables.read, (json.dumps(terms, ensure_ascii=False),)).fetchall()
     count = passage_count(cast("bytes", found[0][0])) if found else 0
     joined, numbers = occurrences([cast("str", rows or "") for _, rows in found])
@@ -229,7 +229,7 @@ def read(connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str
 def read_few(
     connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str], passage_ids: PassageIds
 ) -> Found:
-    """What these ascending passages, of an index with texts, contain of these words. The count is that of all.
+    """The occurrences of these words in these ascending passages of an index with texts. The count is that of all.
 
     Splits the texts into words again, about 15 us for a passage, so its cost does not depend on the size of the index.
     """

@@ -45,7 +45,7 @@ _LENGTHS = np.exp2(np.arange(1 << LENGTH_BITS) / _LENGTH_STEPS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a part of an index contains of a query's words."""
+    """The occurrences of a query's words in a part of an index."""
 
     passage_count: int
     """Number of passages, with or without these words."""
@@ -144,7 +144,7 @@ def _joined(parts: Sequence[Occurrences], among: PassageIds | None) -> Occurrenc
 
 
 def _narrowed(found: Occurrences, among: PassageIds) -> Occurrences:
-    """Those in the passages of `among`. If these are few, costs what they cost: occurrences sort by passage."""
+    """The occurrences in the passages of `among`. The cost is that of `among`, since occurrences sort by passage."""
     if len(among) > len(found):
         return found[common(found >> ID_SHIFT, among)[0]]
     rows = np.searchsorted(found, among << ID_SHIFT)
@@ -182,7 +182,7 @@ def _mean_length(of_terms: Sequence[Occurrences]) -> float:
 
 
 def _saturated(mean_length: float, bits_max: int) -> Floats:
-    """What an occurrence contributes per weight, by its low bits, up to the given ones. Words are seldom often in a
+    """The score of an occurrence per weight, by its low bits, up to the given ones. Words are seldom often in a
     passage, so to compute all takes longer than to score the passages of one user.
     """
     counts = _COUNTS[: (bits_max >> LENGTH_BITS) + 1]

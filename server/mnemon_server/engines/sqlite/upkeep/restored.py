@@ -1,4 +1,4 @@
-"""What a restored records.db gets before it is served."""
+"""Changes of a restored records.db before it is served."""
 
 import os
 from contextlib import closing

@@ -50,7 +50,7 @@ class ShadowModel:
 
 @dataclass(frozen=True, slots=True)
 class VaultModels:
-    """What embeds the passages that are stored in vaults."""
+    """The function that embeds the passages of vaults."""
 
     embed: EmbedTexts | None = None
     """The vault's own model: for passages that are missing when its shadow model becomes its own."""

@@ -1,1 +1,1 @@
-"""What the conversions of all nouns share: reading field by field, filters, JSON, and how much of it may be."""
+"""Parts of all conversions: reading field by field, filters, JSON, and its limits."""

@@ -19,7 +19,7 @@ BULK_REQUESTS_MAX = 1000
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1000
 DURATION_RANGE = "must be within 10,000 years, with seconds and nanoseconds of the same sign"
 _DURATION_S_MAX, _SECOND_NS = 315_576_000_000, 10**9
-"""What a Duration may hold; the runtime does not check it."""
+"""The range of a Duration, which the runtime does not check."""
 TIME_RANGE = "must be a time from year 1 to 9999, with 0 to 999,999,999 nanoseconds"
 
 
@@ -40,7 +40,7 @@ class Reader:
         self.violations.append(FieldViolation(field, description))
 
     def enum(self, field: str, number: int, known: Mapping[int, T]) -> T:
-        """What a number stands for. An unknown one is invalid: it may stand for a promise that this server breaks."""
+        """The member of an enumeration. An unknown number is invalid: the server may not keep what it stands for."""
         if number in known:
             return known[number]
         self.note(field, f"must be one of {', '.join(map(str, sorted(known)))}; {number} is not known")
@@ -136,7 +136,7 @@ def expected_revision(request: Any) -> int | None:
 
 
 def named(violations: Iterable[FieldViolation], mask: Collection[str], record: str) -> Iterator[FieldViolation]:
-    """Those violations that concern what a mask names of a record, which is in the field `record` of the request."""
+    """The violations in fields that a mask names, of a record in the field `record` of the request."""
     for violation in violations:
         if any(covers(path, violation.field.removeprefix(f"{record}.")) for path in mask):
             yield violation
