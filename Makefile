@@ -31,7 +31,9 @@ PROMETHEUS := $(or $(shell command -v prometheus),$(CURDIR)/build/prometheus/usr
 # What takes minutes is asked for by name: make e2e ARGS="-m slow". The order of the files is that of tests/conftest.py:
 # reordered by their numbers of tests, those with few tests, which are the longest, would come last, and one core would wait.
 # One process more than processors, since tests also wait: for disks, for deadlines, for servers that start.
-PYTEST = $(BIN)/python -m pytest -m "not slow and not reference and not stubs and not packages and not monitoring and not mesh and not openapi" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
+SPREAD = --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
+ELSEWHERE = not slow and not reference and not stubs and not packages and not monitoring and not mesh and not openapi
+PYTEST = $(BIN)/python -m pytest -m "not exhaustive and $(ELSEWHERE)" $(SPREAD)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -84,8 +86,10 @@ format: $(DEV)/.stamp $(GENERATE)/.stamp ## Put Python and protos into shape.
 	$(BUF) format --write
 
 .PHONY: type
-type: $(DEV)/.stamp ## mypy, strict.
+type: $(DEV)/.stamp ## mypy, strict; also of the examples in server/LIBRARY.md.
 	$(BIN)/mypy
+	$(BIN)/python -m tests.support.library_page build/library_page.py
+	$(BIN)/mypy build/library_page.py
 
 .PHONY: layers
 layers: $(DEV)/.stamp ## Who may import whom.
@@ -176,12 +180,16 @@ test-churn: $(DEV)/.stamp ## 200 tenants under mixed load for MINUTES=60, vaults
 test-damage: $(DEV)/.stamp ## Flip one random bit in each of ROUNDS=100 copies of a vault: no answer may differ without a word.
 	$(BIN)/python -m tests.support.damaging --rounds $(ROUNDS) $(ARGS)
 
+.PHONY: test-exhaustive
+test-exhaustive: $(DEV)/.stamp ## The further seeds, settings and ways of calling of tests of which `make test` runs some.
+	$(BIN)/python -m pytest -m "exhaustive and $(ELSEWHERE)" $(SPREAD) $(ARGS)
+
 .PHONY: slow-test
 slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memories, hundreds of reconnections.
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 .PHONY: endurance
-endurance: slow-test crash-test restart-trial test-damage fuzz test-churn test-interference test-mutation ## All long forms, with their ROUNDS, TEXTS, EXAMPLES and MINUTES; takes hours.
+endurance: slow-test test-exhaustive crash-test restart-trial test-damage fuzz test-churn test-interference test-mutation ## All long forms, with their ROUNDS, TEXTS, EXAMPLES and MINUTES; takes hours.
 
 # Taken out of its package, since installing it would start it.
 $(CURDIR)/build/prometheus/usr/bin/prometheus:

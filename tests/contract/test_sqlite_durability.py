@@ -32,6 +32,7 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.engines.vault_key import KEY_FILE
 
 from tests.contract.vault_suite import DIMENSION, found_by_word, key, listed, unit_vector, write
+from tests.support.cases import ordinary
 from tests.support.databases import content_of, open_database
 from tests.support.faulty_vfs import FaultyVFS
 from tests.support.forks import python, run_python
@@ -245,7 +246,7 @@ def test_a_full_disk_refuses_writes_until_there_is_space_again(tmp_path: Path, v
     vault.close()
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", ordinary(range(25)))
 def test_a_power_cut_loses_no_acknowledged_write(tmp_path: Path, vfs: FaultyVFS, seed: int) -> None:
     rng = random.Random(seed)
     vault = open_vault(tmp_path / "d", vfs=vfs.name)

@@ -2,18 +2,23 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mnemon import Mnemon
 
-PROGRAM_S = 120
+from tests.support.forks import run_python
+
+HASHING = {"embedding_model": "hashing"}
 BEGIN = """
 import asyncio, os, signal, sys
 from mnemon import AsyncMnemon, ClientClosedError, ConfigurationError, Mnemon, MnemonError
 
 folder = sys.argv[1]
-memory = Mnemon(folder)
+hashing = {"embedding_model": "hashing"}
+memory = Mnemon(folder, **hashing)
 memory.remember("Ada likes tea.", user="ada")
 
 def forked(child):
@@ -34,27 +39,27 @@ def told(error, call):
 END = """
 print(memory.recall("tea", user="ada")[0].content)
 memory.close()
-with Mnemon(folder) as again:
+with Mnemon(folder, **hashing) as again:
     print(again.recall("tea", user="ada")[0].content)
 """
 UNHARMED = ["Ada likes tea."] * 2
 
 
-def ran(program: str, folder: Path) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + program, str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_S,
-        check=False,
-    )
+def interpreted(program: str, folder: Path) -> Any:
+    """Runs the program in an interpreter of its own, which ends as any does."""
+    return subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False)
+
+
+def ran(program: str, folder: Path, run: Callable[..., Any] = run_python) -> list[str]:
+    done = run(BEGIN + program, folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout.splitlines()
 
 
 def test_a_child_that_only_ends_ends_with_its_code_and_harms_nothing(tmp_path: Path) -> None:
-    assert ran("print(forked(lambda: sys.exit(3)), flush=True)" + END, tmp_path) == ["3", *UNHARMED]
+    program = "print(forked(lambda: sys.exit(3)), flush=True)" + END
+    assert ran(program, tmp_path, interpreted) == ["3", *UNHARMED]
 
 
 def test_a_child_is_told_that_the_vault_is_its_parents(tmp_path: Path) -> None:
@@ -82,7 +87,7 @@ if pid == 0:
     os.read(reads, 1)  # until the parent has ended, too
     sys.exit(0)
 {end}
-with Mnemon(folder) as again:
+with Mnemon(folder, **hashing) as again:
     print(again.recall("tea", user="ada")[0].content)
 """
     assert ran(program, tmp_path) == UNHARMED[:1]
@@ -99,7 +104,7 @@ if os.fork() == 0:
 os._exit(0)
 """
     ran(program, tmp_path)
-    with Mnemon(tmp_path) as memory:
+    with Mnemon(tmp_path, **HASHING) as memory:
         assert memory.recall("tea", user="ada")[0].content == "Ada likes tea."
 
 

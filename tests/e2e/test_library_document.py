@@ -1,4 +1,7 @@
-"""The page about the protocols as a library: its examples run and pass mypy, and it names every setting."""
+"""The page about the protocols as a library: its examples run, and it names every setting.
+
+`make type` checks the types of the examples.
+"""
 
 import os
 import re
@@ -9,39 +12,7 @@ from pathlib import Path
 
 from mnemon_server.config.settings import Settings
 
-from tests.support.documents import blocks
-from tests.support.repository import ROOT
-
-PAGE = ROOT / "server" / "LIBRARY.md"
-EXAMPLES = blocks(PAGE, {"python"})
-PROGRAM = "\n".join(each.text for each in EXAMPLES)
-OWN_VECTORS = """
-from collections.abc import Mapping
-from typing import Any
-from mnemon_server.vector_store import Neighbour, StoredText, VectorStore
-
-class Required:
-    def store(self, id: str, content: str, metadata: dict[str, Any]) -> None: ...
-    def get(self, id: str) -> StoredText | None: ...
-    def search(self, query: str, n_results: int, where: dict[str, Any] | None = None) -> list[Neighbour]: ...
-    def delete(self, id: str) -> None: ...
-    def update_metadata(self, id: str, metadata: dict[str, Any]) -> None: ...
-    def count(self) -> int: ...
-    def heartbeat(self) -> bool: ...
-
-class Wider:
-    async def index_document(self, doc_id: str, content: str, metadata: Mapping[str, object] | None = None) -> bool: ...
-    async def search(
-        self, query: str, top_k: int = 5, filters: Mapping[str, object] | None = None
-    ) -> list[SearchResult]: ...
-    async def get_by_id(self, doc_id: str) -> Document | None: ...
-    async def delete(self, doc_id: str) -> bool: ...
-    async def health_check(self) -> bool: ...
-
-own: VectorStore = Required()
-wider: KnowledgeStore = Wider()
-"""
-"""Classes with the signatures of the requirements, and with wider ones."""
+from tests.support.library_page import EXAMPLES, PAGE, PROGRAM
 
 
 def test_the_examples_run_as_printed(tmp_path: Path) -> None:
@@ -52,18 +23,6 @@ def test_the_examples_run_as_printed(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     said = [line for line in ran.stdout.splitlines() if not re.match(r"\d{4}-\d\d-\d\d", line)]
     assert said == "".join(each.printed or "" for each in EXAMPLES).splitlines()
-
-
-def test_a_class_with_the_documented_signatures_passes_mypy_as_a_store(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(PROGRAM + OWN_VECTORS, encoding="utf-8")
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file=", "--strict", "--disable-error-code=empty-body", "own.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_every_setting_of_the_store_is_on_the_page() -> None:

@@ -1,7 +1,6 @@
 """Filters of memories over a real channel: every field and operator, and malicious values."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -40,16 +39,33 @@ HOSTILE = (
 )
 
 
-@pytest_asyncio.fixture
-async def memories(tmp_path: Path) -> AsyncIterator[Any]:
-    """The stub of the memory service of a server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def connection(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Connection]:
+    """A server for all tests that leave it without memories."""
+    async with whole_server(tmp_path_factory.mktemp("empty")) as connected:
+        yield connected
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def memories(connection: Connection) -> AsyncIterator[Any]:
+    """The stub of the memory service of a server without memories."""
+    yield connection.memories
+    everything = where(compare("content", "EXISTS", True))
+    await connection.memories.PurgeMemories(pb.PurgeMemoriesRequest(filter=everything))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def two(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
+    """The stub of a server with two memories that differ in every field."""
+    async with whole_server(tmp_path_factory.mktemp("two")) as connected:
+        await store_two(connected.memories)
         yield connected.memories
 
 
-@pytest_asyncio.fixture
-async def two(memories: Any) -> Any:
-    """The stub, with two memories that differ in every field."""
+async def store_two(memories: Any) -> None:
     await remember(
         memories,
         "Ada sits by the window.",
@@ -74,7 +90,6 @@ async def two(memories: Any) -> Any:
             "tags": common_pb2.MetadataValue(string_list_value={"values": ["green"]}),
         },
     )
-    return memories
 
 
 def who(contents: list[str]) -> str:
@@ -267,26 +282,20 @@ async def test_a_filter_at_the_limits_works_and_one_beyond_is_refused(memories: 
     assert list(many) == ["filter.filter.all_of.filters[0].condition.values"]
 
 
-async def test_a_filter_as_deep_as_a_message_allows_is_refused_without_harm(tmp_path: Path) -> None:
-    async with whole_server(tmp_path) as connected:
-        message = pb.CountMemoriesRequest()
-        part = message.filter.filter
-        for _ in range(47):
-            part = part.none_of.filters.add()
-        part.condition.field = "agent"
-        error = await failure_of(connected.memories.CountMemories(message))
-        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert [v.field for v in detail(error, error_details_pb2.BadRequest).field_violations] == ["filter.filter"]
-        assert await _still_serves(connected)
+async def test_a_filter_as_deep_as_a_message_allows_is_refused_without_harm(memories: Any) -> None:
+    message = pb.CountMemoriesRequest()
+    part = message.filter.filter
+    for _ in range(47):
+        part = part.none_of.filters.add()
+    part.condition.field = "agent"
+    error = await failure_of(memories.CountMemories(message))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert [v.field for v in detail(error, error_details_pb2.BadRequest).field_violations] == ["filter.filter"]
+    assert (await memories.CreateMemory(create("after"))).memory.memory_id
 
 
-async def test_a_filter_with_a_hundred_thousand_parts_is_refused_quickly(tmp_path: Path) -> None:
-    async with whole_server(tmp_path) as connected:
-        message = pb.CountMemoriesRequest(filter=where(*[compare("agent", "EQ", "x")] * 100_000))
-        error = await failure_of(connected.memories.CountMemories(message, timeout=60))
-        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert await _still_serves(connected)
-
-
-async def _still_serves(connected: Connection) -> bool:
-    return bool((await connected.memories.CreateMemory(create("after"))).memory.memory_id)
+async def test_a_filter_with_a_hundred_thousand_parts_is_refused_quickly(memories: Any) -> None:
+    message = pb.CountMemoriesRequest(filter=where(*[compare("agent", "EQ", "x")] * 100_000))
+    error = await failure_of(memories.CountMemories(message, timeout=60))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (await memories.CreateMemory(create("after"))).memory.memory_id

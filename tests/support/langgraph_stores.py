@@ -11,11 +11,13 @@ from langgraph.store.memory import InMemoryStore
 from mnemon import AsyncClient, Client
 from mnemon.langgraph import AsyncMnemonStore, IndexFields, MnemonStore
 
+from tests.support.cases import exhaustive
+
 DIMENSION = 256
 
-REFERENCES = ("reference", "reference awaited")
+REFERENCES = ("reference", exhaustive("reference awaited"))
 BATCHED = "asyncio"
-MNEMON = ("blocking", "blocking awaited", BATCHED, "asyncio from a thread")
+MNEMON = ("blocking", exhaustive("blocking awaited"), BATCHED, exhaustive("asyncio from a thread"))
 """Both stores, by the methods that they are made for, and by the others."""
 
 
@@ -65,7 +67,7 @@ class Store:
 @asynccontextmanager
 async def opened(way: str, address: str, fields: list[str] | None = None, **options: Any) -> AsyncIterator[Store]:
     """An empty store that is called in this way. `fields` are its searched fields."""
-    if way in REFERENCES:
+    if way.startswith("reference"):
         yield Store(InMemoryStore(index={"dims": DIMENSION, "embed": embedded, "fields": fields}), way)
         return
     index: IndexFields | None = {"fields": fields} if fields else None

@@ -22,6 +22,7 @@ from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.services.watching import watch
 
 from tests.contract.vault_suite import write
+from tests.support.cases import ordinary
 from tests.support.open_vaults import open_vault_with
 from tests.support.server import until
 
@@ -125,7 +126,7 @@ async def watches(pool: VaultPool, *asked: tuple[str, WatchQuery]) -> AsyncItera
         assert all(isinstance(each, asyncio.CancelledError) for each in ended), ended
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", ordinary(range(200)))
 async def test_watches_miss_nothing_and_tell_nothing_twice_while_vaults_come_and_go(seed: int) -> None:
     rng = random.Random(seed)
     async with opened(rng, open_max=rng.randint(1, 3)) as (pool, disk):

@@ -12,11 +12,11 @@ STRINGS = ("", "a", "é", 'a"b', "a\\", "\\u0041", "line\nbreak", "\x00")
 
 @pytest.mark.parametrize("length", [0, 255, 256, 257, 100_000])
 @pytest.mark.parametrize("start", STRINGS)
-@pytest.mark.parametrize("end", STRINGS)
-def test_strings_of_any_length_come_back_unchanged(start: str, end: str, length: int) -> None:
-    value = {start + "x" * length + end: [start + "y" * length + end, "z"], "last": end}
-    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
-        assert MessageToDict(Struct.FromString(struct_bytes(text))) == value
+def test_strings_of_any_length_come_back_unchanged(start: str, length: int) -> None:
+    for end in STRINGS:
+        value = {start + "x" * length + end: [start + "y" * length + end, "z"], "last": end}
+        for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+            assert MessageToDict(Struct.FromString(struct_bytes(text))) == value
 
 
 @pytest.mark.parametrize("length", [0, 257])

@@ -6,6 +6,8 @@ import pytest
 from mnemon_server.domain.tool_calls import PARSING_FAILED, Fallback, ParseOptions, Repair
 from mnemon_server.services.protocols.parsing import parse_tool_calls
 
+from tests.support.cases import ordinary
+
 FENCE, AROUND, CONTROL, ESCAPES = (
     Repair.CODE_FENCE,
     Repair.SURROUNDING_TEXT,
@@ -182,7 +184,7 @@ def test_a_block_that_could_only_be_repaired_by_guessing_is_not_a_call(inside: s
     assert reason in result.problems[0].reason
 
 
-@pytest.mark.parametrize("inside", [inside for inside, *_ in READ])
+@pytest.mark.parametrize("inside", ordinary(inside for inside, *_ in READ))
 def test_a_block_without_its_end_marker_is_not_a_call(inside: str) -> None:
     if END not in inside:
         assert parse_tool_calls(f"[[ABP_TOOL:t]]\n{inside}").calls == ()
@@ -199,7 +201,7 @@ def test_if_no_end_marker_is_needed_only_a_complete_and_valid_object_counts(
         assert call.repairs == ()
 
 
-@pytest.mark.parametrize("cut", range(1, 60))
+@pytest.mark.parametrize("cut", ordinary(range(1, 60)))
 def test_a_truncated_text_gives_no_call(cut: int) -> None:
     text = '[[ABP_TOOL:t]]{"action": "x", "parameters": {"a": "b"}}[[END_ABP_TOOL]]'
     assert parse_tool_calls(text).success

@@ -7,6 +7,8 @@ from mnemon_server.services.protocols.json_scanning import PIECES_MAX
 from mnemon_server.services.protocols.parsing import parse_tool_calls
 from mnemon_server.services.protocols.searching import PART_CHARACTERS
 
+from tests.support.cases import ordinary
+
 START, END = "[[ABP_TOOL:t]]", "[[END_ABP_TOOL]]"
 SOUND = f'{START}{{"a": 1}}{END}'
 NOT_READ = "this block and the rest of the text were not read"
@@ -64,7 +66,7 @@ def test_the_longest_valid_call_is_read_whatever_surrounds_it() -> None:
 
 @pytest.mark.parametrize("filling", [" ", "{", "a"])
 @pytest.mark.parametrize("call", ['{"a": 1}', '{ \n "a": 1}', "{a : 1}", '{"a": 1, "b": [2]}', "{'a': 1}"])
-@pytest.mark.parametrize("behind_part", range(-9, 3))
+@pytest.mark.parametrize("behind_part", ordinary(range(-9, 3)))
 def test_an_object_that_begins_where_a_part_of_the_search_ends_is_found(
     filling: str, call: str, behind_part: int
 ) -> None:
@@ -77,7 +79,7 @@ def test_an_object_that_begins_where_a_part_of_the_search_ends_is_found(
 @pytest.mark.parametrize(
     "call", [SOUND, "<think>x</think>" + SOUND, "<<<[TOOL_REQUEST]>>>tool_name:「始」t「末」<<<[END_TOOL_REQUEST]>>>"]
 )
-@pytest.mark.parametrize("behind_part", range(-26, 2))
+@pytest.mark.parametrize("behind_part", ordinary(range(-26, 2)))
 def test_a_marker_that_begins_where_a_part_of_the_search_ends_is_found(
     filling: str, call: str, behind_part: int
 ) -> None:
