@@ -201,6 +201,7 @@ async def test_the_timeline_belongs_to_the_user(url: str) -> None:
         assert await told(limit=1) == [passport]
         assert await told(since="2025-01-01") == [passport]
         assert await told(until="2024-12-31T00:00:00+01:00") == [train]
+        assert await told(since="2024-05-01", until="2024-05-01") == [train]
         assert await told(event_types=["conversation"]) == [train]
         assert (await told(query="early train"))[0] == train
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -177,6 +178,90 @@ def test_the_bridge_is_shown_paused_resumed_and_given_another_policy(address: st
     assert (held["min_importance"], held["mode"], held["on_prune"]) == (0.6, "any", "delete")
     wrong = run(address, "bridge", "policy", "--content-max", "1")
     assert wrong.returncode == 1 and "content_max" in wrong.stderr
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The zone of this machine is that of Berlin."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_day_as_the_end_of_a_span_includes_its_events_in_the_zone_of_the_machine(
+    address: str, client: Client
+) -> None:
+    for happened in ("2026-03-13T23:59", "2026-03-14T00:00", "2026-03-14T23:59:59.5", "2026-03-15T00:00"):
+        recorded(address, happened, "--type", "task", "--happened", happened)
+
+    def shown(*options: str) -> list[str]:
+        return [each["content"] for each in run_json(address, "timeline", *options)]
+
+    day = ["2026-03-14T23:59:59.5", "2026-03-14T00:00"]
+    assert shown("--since", "2026-03-14", "--until", "2026-03-14") == day
+    assert shown("--until", "2026-03-14") == [*day, "2026-03-13T23:59"]
+    assert shown("--until", "2026-03-14T00:00") == ["2026-03-14T00:00", "2026-03-13T23:59"]
+    assert shown("--where", "event_time=2026-03-14") == day
+    assert shown("--where", "event_time<=2026-03-14", "--since", "2026-03-14") == day
+    assert shown("--where", "event_time>2026-03-14") == ["2026-03-15T00:00"]
+    assert shown("--where", "event_time!=2026-03-14") == ["2026-03-15T00:00", "2026-03-13T23:59"]
+    assert run_json(address, "summary", "--since", "2026-03-14", "--until", "2026-03-14")[0]["event_count"] == 2
+
+    dry = run(address, "prune", "--before", "2026-03-15", "--dry-run")
+    assert dry.stdout.endswith(", all before 2026-03-15 00:00, would be removed\n")
+    refused = run(address, "prune", "--before", "2026-03-14", stdin="n\n")
+    assert "Remove 1 event from " in refused.stderr and ", all before 2026-03-14 00:00, for good?" in refused.stderr
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_deletion_until_a_day_removes_what_was_created_on_it_and_names_the_moment(
+    address: str, client: Client
+) -> None:
+    before = str((datetime.now(UTC) - DAY).astimezone().date())
+    assert run(address, "remember", "Ada likes tea.").returncode == 0
+    assert run(address, "learn", "Ada likes tea.", "--user", "ada").returncode == 0
+    today = str(datetime.now(UTC).astimezone().date())
+
+    for command in (("forget", "--purge"), ("unlearn",)):
+        assert run(address, *command, "--until", before, "--dry-run").stdout.startswith("0 ")
+        asked = run(address, *command, "--until", today, stdin="n\n")
+        assert f", all up to {today} 23:59:59.999999, for good?" in asked.stderr
+        assert run(address, *command, "--until", today, "--yes").stdout.startswith("1 ")
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_time_that_the_clocks_skip_is_refused_with_the_times_around_it(address: str, client: Client) -> None:
+    skipped = "2026-03-29T02:30"
+    for arguments in (
+        ("record", "text", "--user", "ada", "--type", "task", "--happened", skipped),
+        ("timeline", "--since", skipped),
+        ("timeline", "--until", skipped),
+        ("timeline", "--where", f"event_time>{skipped}"),
+        ("prune", "--before", skipped),
+        ("changes", "--since", skipped),
+    ):
+        done = run(address, *arguments)
+        assert done.returncode == 2
+        assert f"'{next(each for each in reversed(arguments) if each.startswith('--'))}'" in done.stderr
+        assert "say 2026-03-29T01:30 or 2026-03-29T03:30" in done.stderr
+    line = {"content": "text", "event_type": "task", "user": "ada", "event_time": skipped}
+    assert (
+        "say 2026-03-29T01:30 or 2026-03-29T03:30"
+        in run(address, "record", "--file", "-", stdin=json.dumps(line)).stderr
+    )
+    assert not list(client.timeline.list())
+
+
+def test_a_span_that_ends_before_it_begins_is_refused_with_both_times(address: str) -> None:
+    for command in ("timeline", "memories", "known"):
+        done = run(address, command, "--until", "2026-03-14", "--since", "2026-03-15T12:00")
+        assert done.returncode == 2
+        assert "--since, 2026-03-15 12:00, is later than --until, 2026-03-14 23:59:59.999999" in " ".join(
+            done.stderr.split()
+        )
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from mnemon._cli.output import plain
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
 from mnemon._json import read_json
+from mnemon._local_time import SkippedTimeError, local_time
 from mnemon._values import facts, memories, timeline
 from mnemon._values.documents import SCOPE_FIELDS
 from mnemon.shared.errors import MnemonError
@@ -59,8 +60,9 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 def _time(name: str, text: Any) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
-        return found if found.tzinfo else found.astimezone()
+        return local_time(text)
+    except SkippedTimeError as error:
+        raise ValueError(f'"{name}": {error}') from None
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f'"{name}" must be a time, such as 2027-01-31T12:00Z, not {text}') from None
 

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import click
 
 from mnemon._json import read_json
+from mnemon._local_time import SkippedTimeError, day_of, exact_time, local_time
 from mnemon._values.documents import AckLevel, FilterValue, Scope, SearchMode
-from mnemon._values.filters import AllOf, Condition, Filter, Operator
+from mnemon._values.filters import AllOf, Condition, Filter, Negation, Operator
 from mnemon._values.memories import TAGS
 from mnemon.shared.namespaces import likely_labels, namespace_labels, namespace_text
 from mnemon.shared.terminal import echo
@@ -117,8 +118,9 @@ def moment(text: str) -> datetime | timedelta:
         except OverflowError:
             raise click.BadParameter(f"{text!r} is too long") from None
     try:
-        found = datetime.fromisoformat(text)
-        return found if found.tzinfo else found.astimezone()
+        return local_time(text)
+    except SkippedTimeError as error:
+        raise click.BadParameter(str(error)) from None
     except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{text!r} is neither a time, such as 2027-01-31, nor a distance, such as 30d"
@@ -129,6 +131,12 @@ def past(text: str) -> datetime:
     """A point in time; a distance is counted back from now."""
     found = moment(text)
     return found if isinstance(found, datetime) else _now_and(-found, text)
+
+
+def until(text: str) -> datetime:
+    """The end of a span of time, inclusive: as `past`, but a day means its last microsecond."""
+    days = day_of(text)
+    return days[1] if days else past(text)
 
 
 def future(text: str) -> datetime:
@@ -163,7 +171,19 @@ def comparison(text: str) -> Filter:
     """
     example = "metadata.score>=3, agent!=claude or content~tea"
     field, operator, value = split_comparison(text, _COMPARISON, example, _OPERATORS)
+    if field in _TIME_FIELDS and (day := day_of(value)):
+        return _on_day(field, operator, *day)
     return Condition(field, _OPERATORS[operator], (_value(field, value),))
+
+
+def _on_day(field: str, operator: str, first: datetime, last: datetime) -> Filter:
+    """The comparison of a time with a day, which is the span from its first to its last microsecond."""
+    match operator:
+        case "=":
+            return AllOf((Condition(field, Operator.GTE, (first,)), Condition(field, Operator.LTE, (last,))))
+        case "!=":
+            return Negation(_on_day(field, "=", first, last))
+    return Condition(field, _OPERATORS[operator], (last if operator in (">", "<=") else first,))
 
 
 def _value(field: str, text: str) -> datetime | FilterValue:
@@ -344,12 +364,28 @@ def where_option(noun: str, examples: str) -> Callable[[Any], Any]:
 
 def span_options(what: str) -> Options:
     """`--since` and `--until`."""
+    example = "2027-01-31, 2027-01-31T12:00, 12h, 30d"
     return {
         name: click.option(
-            f"--{name}", type=past, metavar="TIME|AGE", help=f"Only {what} {name} this time: 2027-01-31, 12h, 30d."
+            f"--{name}",
+            type=kind,
+            metavar="TIME|AGE",
+            callback=_in_order,
+            help=f"Only {what} {name} this time{more}: {example}.",
         )
-        for name in ("since", "until")
+        for name, kind, more in (("since", past, ""), ("until", until, ", of a day to its end"))
     }
+
+
+def _in_order(context: click.Context, parameter: click.Parameter, given: datetime | None) -> datetime | None:
+    """The time. Raises BadParameter if the span ends before it begins; the callback of the later option sees both."""
+    span = {**context.params, str(parameter.name): given}
+    start, end = span.get("since"), span.get("until")
+    if start is not None and end is not None and end < start:
+        raise click.BadParameter(
+            f"--since, {exact_time(start)}, is later than --until, {exact_time(end)}", context, parameter
+        )
+    return given
 
 
 def which_options(options: Options, **names: str) -> Callable[[Any], Any]:

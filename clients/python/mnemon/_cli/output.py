@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mnemon._cli.session import Session
+from mnemon._local_time import exact_time
 from mnemon._values.documents import JsonValue, RelevanceOfBest
 from mnemon.shared.errors import InvalidOperationError, NotFoundError
 from mnemon.shared.terminal import echo, printable
@@ -226,10 +227,16 @@ def remove_matching(
     receipt = call(**which, dry_run=True)
     if not dry_run and next(iter(receipt.to_dict().values())):
         if not yes:
-            click.confirm(f"Remove {told(receipt)} for good?", abort=True, err=True)
+            click.confirm(f"Remove {told(receipt)}{_end_of(which)} for good?", abort=True, err=True)
         receipt = call(**which)
     if session.as_json:
         said = list(receipt.to_dict().items())
         echo(json.dumps({**dict(said[:1] if number_only else said), "dry_run": dry_run}))
     else:
-        echo(f"{told(receipt)} {f'would be {done}' if dry_run else done}")
+        echo(f"{told(receipt)}{_end_of(which)} would be {done}" if dry_run else f"{told(receipt)} {done}")
+
+
+def _end_of(which: Mapping[str, Any]) -> str:
+    """The moment up to which a removal reaches, to read; empty if it has no end."""
+    ends = {"before": "before", "created_to": "up to"}
+    return "".join(f", all {word} {exact_time(which[name])}," for name, word in ends.items() if which.get(name))

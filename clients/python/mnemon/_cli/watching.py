@@ -1,7 +1,6 @@
 """The command that shows changes as they are committed."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import click
@@ -9,6 +8,7 @@ import click
 from mnemon._cli.options import json_option, scope_options
 from mnemon._cli.output import one_line
 from mnemon._cli.session import Session
+from mnemon._local_time import SkippedTimeError, local_time
 from mnemon._messages.changes import TYPES_TO_PB, Since
 from mnemon._sync.watch import Watch
 from mnemon._values.bridge import PruneAction
@@ -92,8 +92,10 @@ def _place(since: str) -> Since:
     if since in (NOW, EARLIEST):
         return since
     try:
-        return datetime.fromisoformat(since).astimezone()
-    except ValueError:
+        return local_time(since)
+    except SkippedTimeError as error:
+        raise click.BadParameter(str(error), param_hint="'--since'") from None
+    except (ValueError, OverflowError):
         return since
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, date, datetime, time
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from mnemon._async.client import AsyncClient
 from mnemon._mcp.identity import Identity
@@ -15,6 +15,14 @@ from mnemon.shared.tool_results import RESULT_KIB_DEFAULT, as_json, bounded
 
 SEARCH_KNOWLEDGE, QUERY_TIMELINE = "search_knowledge", "query_timeline"
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def _end_of_day(given: object) -> object:
+    """The last moment of a day without a time; anything else as given."""
+    try:
+        return datetime.combine(date.fromisoformat(given), time.max) if isinstance(given, str) else given
+    except ValueError:
+        return given
 
 
 class KnowledgeSearch(BaseModel):
@@ -36,7 +44,9 @@ class TimelineQuery(BaseModel):
 
     query: str = Field("", description="What to look for, in plain words. Left out: the newest events.")
     since: datetime | None = Field(None, description="Only events from this time on, in ISO 8601; UTC without a zone.")
-    until: datetime | None = Field(None, description="Only events up to this time, likewise.")
+    until: Annotated[datetime | None, BeforeValidator(_end_of_day)] = Field(
+        None, description="Only events up to this time, likewise; a day such as 2027-01-31 counts to its end."
+    )
     event_types: list[str] = Field(
         default_factory=list,
         description='Only events of these types, such as "conversation", "task", "reminder", "emotion", "preference".',

@@ -6,7 +6,7 @@ them, but raises the errors of the server.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
@@ -32,7 +32,7 @@ from mnemon.shared.tool_results import RESULT_KIB_DEFAULT, as_json, search_json
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.facts import FactMatch, filter_expression, key_violations
-from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression
+from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator
 from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.validation import content_violations, metadata_violations, refuse, text_violations
 
@@ -67,6 +67,7 @@ _Returned = TypeVar("_Returned")
 
 _TIMES = {"created_at": "create_time", "updated_at": "update_time"}
 """The times of a result, by its keys: the fields of a fact."""
+_DATE_LENGTH = len("2026-01-31")
 _RETURNS = {
     MemoryAction.CREATE: "created memory {}",
     MemoryAction.UPDATE: "updated memory {}",
@@ -202,14 +203,18 @@ def _on_times(condition: Condition) -> Condition:
     key = condition.field.removeprefix(METADATA_PREFIX)
     if key not in _TIMES:
         return condition
-    return replace(
-        condition, field=_TIMES[key], values=tuple(_time(f"filter.{key}", each) for each in condition.values)
-    )
+    ends_day = condition.operator in (Operator.LTE, Operator.GT)
+    times = (_time(f"filter.{key}", each, ends_day=ends_day) for each in condition.values)
+    return replace(condition, field=_TIMES[key], values=tuple(times))
 
 
-def _time(field: str, given: object) -> datetime:
+def _time(field: str, given: object, *, ends_day: bool) -> datetime:
+    """The time of a text, in UTC without a zone; for a date, the first or the last microsecond of the day."""
+    text = str(given) if isinstance(given, str) else ""
     try:
-        found = datetime.fromisoformat(str(given) if isinstance(given, str) else "")
+        found = datetime.fromisoformat(text)
+        if ends_day and len(text) <= _DATE_LENGTH:
+            found = datetime.combine(found, time.max)
     except ValueError:
         raise InvalidArgumentError.of(field, 'must be a time in ISO 8601, such as "2026-01-31T12:00:00Z"') from None
     return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)

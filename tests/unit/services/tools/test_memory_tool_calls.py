@@ -258,6 +258,8 @@ async def test_the_times_of_results_can_be_filtered(tools: OpenedTools) -> None:
         ({"updated_at": {"$lt": "2020-01-01T00:00:00Z"}}, 0),
         ({"created_at": match["created_at"], "updated_at": {"$ne": "2020-01-01"}}, 1),
         ({"created_at": {"$nin": [match["created_at"]]}}, 0),
+        ({"created_at": {"$lte": match["created_at"][:10]}}, 1),
+        ({"created_at": {"$gt": match["created_at"][:10]}}, 0),
     ):
         assert len(await found(tools, "dark", filter=times)) == count
     with pytest.raises(ValueError, match=r"^filter.created_at: must be a time in ISO 8601"):
