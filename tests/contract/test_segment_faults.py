@@ -284,6 +284,29 @@ def test_a_warning_that_cannot_be_told_yet_is_told_once_however_often_it_returns
         assert trial.told() == ["warning", "info"]
 
 
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_replaced_file_that_cannot_be_deleted_is_told_hinders_nothing_and_goes_as_soon_as_it_can(
+    long_events: Trial, error: int
+) -> None:
+    folder = long_events.folder
+    with FaultyDisk(folder).used() as disk, opened(folder, long_events.promised) as trial:
+        trial.run()
+        disk.error, disk.failing = error, segments(folder)[1]
+        disk.calls, disk.fail_at, disk.failures = 0, 1, 10**9
+        trial.remove(7, 8)
+        trial.append(*range(13, 20))
+        for _ in range(4):
+            trial.settle()
+            assert trial.told() == ["warning"] and trial.upkeep.failure()
+            assert trial.records.store.erasing_count == 2
+        assert sum(row.event_count for row in trial.records.store.rows() if row.is_sealed) == 16
+        disk.heal()
+        trial.settle()
+        trial.check()
+        assert trial.told() == ["warning", "info"] and trial.records.store.erasing_count == 0
+    goes_on(folder, trial.promised)
+
+
 # Damage
 
 

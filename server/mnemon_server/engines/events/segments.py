@@ -264,18 +264,20 @@ class SegmentStore:
             note(records)
 
         self.is_unsettled = True
-        self.erasing_count = len(erased)
+        self.erasing_count += len(erased)
         self.commit(swap)
         for row in replaced:
             if row.is_sealed:
                 self.catalogue.drop(row.file_name)
                 if not is_damaged or not self.files.set_aside(row.file_name):
                     self.files.discard(row.file_name)
-        self.is_unsettled, self.erasing_count = False, 0
+        self.is_unsettled = False
+        self.erasing_count -= len(erased)
 
-    def tidy(self, spared: Collection[str] = ()) -> None:
+    def tidy(self, spared: Collection[str] = ()) -> list[StorageFullError | StorageFailedError]:
         """Cleans up files that are not in records.db: deletes drafts, replaced files and the remains of interrupted
-        rewrites, whose events are in the current file, and moves all others to the quarantine.
+        rewrites, whose events are in the current file, and moves all others to the quarantine. Returns an error for
+        each file that stays where it is, which hinders no other change.
 
         Args:
             spared: damaged files, whose segments' other generations are kept.
@@ -292,21 +294,25 @@ class SegmentStore:
             discarded = tables.discarded_files(records)
         owners = [row for row in rows if row.file_name not in spared]
         self.catalogue.keep(named)
+        errors: list[StorageFullError | StorageFailedError] = []
         for name in self.files.names(self.files.folder):
             if name not in named:
                 is_remnant = name in discarded or name.endswith(DRAFT_SUFFIX) or _owner(name, owners) is not None
-                self._clear(name, is_remnant=is_remnant)
-        self.is_unsettled, self.erasing_count = False, 0
+                try:
+                    self._clear(name, is_remnant=is_remnant)
+                except (StorageFullError, StorageFailedError) as error:
+                    errors.append(error)
+        self.is_unsettled = False
+        if not errors:
+            self.erasing_count = 0
+        return errors
 
     def _clear(self, name: str, *, is_remnant: bool) -> None:
-        try:
-            if is_remnant:
-                log.info("%s is the remains of an interrupted rewrite and is deleted", name)
-                self.files.discard(name)
-            else:
-                self.files.set_aside(name)
-        except (StorageFullError, StorageFailedError) as error:
-            log.warning("%s stays where it is: %s", name, error)
+        if is_remnant:
+            log.info("%s is the remains of an interrupted rewrite and is deleted", name)
+            self.files.discard(name)
+        else:
+            self.files.set_aside(name)
 
     def _clear_quarantine(self, rows: Iterable[SegmentRow], erased: Sequences) -> None:
         """Deletes the copies of damaged segments that may contain removed events. Their intact events are in the

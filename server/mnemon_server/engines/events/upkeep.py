@@ -82,6 +82,7 @@ class Upkeep:
             "rows": self._remove_rows,
             "erasing": self._erase_next,
             "joining": self._join_next,
+            "clearing": self._clear_files,
             "scrub": self._scrub_next,
         }
         """The tasks in order of their urgency. A task that returns False does not count as recovered yet."""
@@ -259,7 +260,18 @@ class Upkeep:
     def _settle(self) -> None:
         """Brings the files in line with records.db after a failure whose outcome was unknown."""
         if self.store.is_unsettled:
-            self.store.tidy()
+            self._tidy()
+
+    def _tidy(self) -> list[StorageFullError | StorageFailedError]:
+        """Cleans up the files. Those that stay are left to a task of their own, since they hinder no other."""
+        errors = self.store.tidy(spared=self._damaged)
+        if errors:
+            self._schedule.put("clearing")
+        return errors
+
+    def _clear_files(self) -> None:
+        if errors := self._tidy():
+            raise errors[0]
 
     def _load(self) -> None:
         self._health.load(is_warned=self.store.is_warned())
@@ -270,7 +282,7 @@ class Upkeep:
             self.loaded_count += 1
         # Unsealed segments need no summary.
         self.loaded_count = len(self.store.rows())
-        self.store.tidy(spared=self._damaged)
+        self._tidy()
         if self._damaged:
             self._attempt("repair")
         for name in ("sealing", "rows", "erasing", "scrub"):
