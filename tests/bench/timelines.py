@@ -19,8 +19,8 @@ from tests.support.databases import open_database
 from tests.support.timeline_messages import bulk
 
 BULK_SIZE = 1_000
-FLAGS = ("--no-bridge-enabled",)
-"""What the bridge makes of events is measured elsewhere: it would embed a good part of them meanwhile."""
+FLAGS = ("--no-bridge-enabled", "--no-timeline-embeddings")
+"""What the bridge makes of events is measured elsewhere, and so are embeddings: a million vectors take hours."""
 SEAL_TIMEOUT_S = 600.0
 
 Stub = episodic_pb2_grpc.EpisodicMemoryServiceStub
