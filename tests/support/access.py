@@ -1,6 +1,7 @@
 """Servers with authentication, and channels of callers with keys."""
 
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ from grpc import aio
 from mnemon_server.logs import configure_logging
 from mnemon_server.transport.server import DESCRIPTORS as SERVICES
 
-from tests.support.server import Connection, run_command, whole_server
+from tests.support.server import Connection, whole_server
+from tests.support.server_command import run
 
 
 def make_key(folder: Path, role: str, *flags: str, tenant: str = "default") -> str:
     """The secret of a new key, made by the command on the data folder. Operators belong to no tenant."""
     whose = () if role == "operator" else ("--tenant", tenant)
-    made = run_command("keys", "create", "a test", "--role", role, *whose, "--data-dir", str(folder), *flags)
+    words = ("keys", "create", "a test", "--role", role, *whose, "--data-dir", folder, *flags)
+    with ThreadPoolExecutor(1) as apart:  # the command has an event loop of its own, and the caller may have one
+        made = apart.submit(run, *words).result()
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
 
