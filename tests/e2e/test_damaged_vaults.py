@@ -12,6 +12,7 @@ from mnemon import AsyncClient
 from mnemon_server.domain.errors import RecordDamagedError
 
 from tests.support.access import guarded_server, make_key
+from tests.support.cases import exhaustive
 from tests.support.databases import open_database
 from tests.support.server import Connection, eventually, health_of, server_process, whole_server
 from tests.support.server_command import run
@@ -53,7 +54,7 @@ async def fill(folder: Path, keys: dict[str, str], **settings: object) -> None:
 
 
 @pytest.mark.parametrize("case", DAMAGES)
-@pytest.mark.parametrize("tenant", [DEFAULT, ACME])
+@pytest.mark.parametrize("tenant", [exhaustive(DEFAULT), ACME])
 async def test_only_the_tenant_with_the_damage_is_refused(
     tmp_path: Path, keys: dict[str, str], tenant: str, case: str
 ) -> None:

@@ -13,7 +13,7 @@ from tests.support.churn import make_tenants
 from tests.support.episodic_messages import happened
 from tests.support.server import WAIT_S, Connection
 
-TENANTS, OPEN_MAX, ROUNDS = 6, 2, 3
+TENANTS, OPEN_MAX, ROUNDS = 4, 2, 2
 
 
 class Tenant:

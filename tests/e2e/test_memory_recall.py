@@ -139,7 +139,7 @@ async def check(server: Connection, oracle: Oracle, queries: Vectors, share: flo
 
 
 async def test_filtered_searches_equal_the_oracle_after_deletes_and_updates(tmp_path: Path) -> None:
-    await run(tmp_path, count=3_000, graph_vectors_min=500)
+    await run(tmp_path, count=1_500, graph_vectors_min=250)
 
 
 @pytest.mark.slow

@@ -1,15 +1,13 @@
-"""Every method for facts of both Python clients against a real server."""
+"""Every method for facts of the Python client against a real server."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import mnemon
 import pytest
-from mnemon import AsyncClient, Client, Fact, WriteOutcome
+from mnemon import Client, Fact, WriteOutcome
 
-from tests.support.killable import KillableServer
 from tests.support.repository import ROOT
 from tests.support.server import server_process, wait_until
 
@@ -200,48 +198,6 @@ def test_a_bad_fact_of_a_bulk_fails_alone(client: Client) -> None:
         type(None),
     ]
     assert client.facts.get(ADA, results[3].key).value == {"n": 2}
-
-
-def test_a_bulk_survives_a_server_that_is_killed(tmp_path: Path) -> None:
-    items = [Fact(ADA, "", {"n": number}, index=False) for number in range(600)]
-    server = KillableServer(tmp_path, "--knowledge-store-backend", "local")
-    server.start()
-    try:
-        with Client(server.address) as client:
-            results = []
-            for result in client.facts.put_many(items):
-                results.append(result)
-                if len(results) == 1:
-                    server.kill()
-                    server.start()
-
-            assert [result.error for result in results if result.error] == []
-            stored = {fact.key: fact.value["n"] for fact in client.facts.list(ADA, page_size=1000)}
-            assert stored == {result.key: result.position for result in results}
-    finally:
-        server.kill()
-
-
-async def test_the_asyncio_client_does_the_same(client: Client, address: str) -> None:
-    async def items() -> AsyncIterator[Fact]:
-        for number in range(3):
-            yield Fact(BOB, f"key-{number}", {"n": number})
-
-    async with AsyncClient(address) as memory:
-        receipt = await memory.facts.put(ADA, "tea", {"content": "Ada likes tea."})
-        assert [result.key async for result in memory.facts.put_many(items())] == ["key-0", "key-1", "key-2"]
-        assert await memory.facts.get(ADA, "tea") == receipt.fact
-        assert [fact.key for fact in await memory.facts.get_many([(BOB, "key-1")])] == ["key-1"]
-        assert [match.key for match in await memory.facts.search("tea", namespace=ADA)] == ["tea"]
-        assert [fact.value["n"] async for fact in memory.facts.list(BOB, page_size=2)] == [0, 1, 2]
-        assert [space async for space in memory.facts.list_namespaces(page_size=1)] == [ADA, BOB]
-        assert len((await memory.facts.list_page(BOB, page_size=2)).facts) == 2
-        assert (await memory.facts.delete(ADA, "tea")).outcome is WriteOutcome.DELETED
-        assert (await memory.facts.delete(ADA, "tea", allow_missing=True)).outcome is WriteOutcome.MISSING
-        assert (await memory.facts.delete_many(BOB)).deleted_count == 3
-        with pytest.raises(mnemon.FactNotFoundError):
-            await memory.facts.get(ADA, "tea")
-    assert list(client.facts.list(subtree=True)) == []
 
 
 def test_the_example_of_the_readme_runs_as_printed(

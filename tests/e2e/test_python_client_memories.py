@@ -1,4 +1,4 @@
-"""Every method for memories of both Python clients against a real server, also if it is killed in the middle."""
+"""Every method for memories of the Python client against a real server."""
 
 import re
 import subprocess
@@ -10,11 +10,10 @@ from typing import Any
 
 import mnemon
 import pytest
-from mnemon import AsyncClient, Client, F, Memory, Scope
+from mnemon import Client, F, Memory, Scope
 
-from tests.support.ports import HeldPort
 from tests.support.repository import ROOT
-from tests.support.server import ServerProcess, server_process, wait_until
+from tests.support.server import server_process, wait_until
 
 LOCAL = ("--knowledge-store-backend", "local")
 VAST = timedelta(days=3650)
@@ -309,46 +308,6 @@ def test_a_status_describes_the_memory_store(client: Client, ids: dict[str, str]
     assert (status.status, status.error, status.backend) == (mnemon.HealthStatus.HEALTHY, "", "local")
     assert (status.memory_count, status.deleted_count) == (3, 0)
     assert status.index.flat_count + status.index.graph_count == 3
-
-
-async def test_the_asyncio_client_has_every_method_for_memories(address: str, client: Client) -> None:
-    async with AsyncClient(address) as other:
-        memory = await other.remember("Ada likes green tea.", user="ada", decay="reinforceable")
-        results = [result async for result in other.memories.add_many(["one", " "])]
-        assert [result.error is None for result in results] == [True, False]
-        assert (await other.recall("green tea", user="ada"))[0].memory_id == memory.memory_id
-        assert (await other.memories.get(memory.memory_id)).content == memory.content
-        assert len([each async for each in other.memories.list(page_size=1)]) == 2
-        assert (await other.memories.update(memory.memory_id, type="preference")).type == "preference"
-        assert (await other.memories.reinforce(memory.memory_id)).reinforce_time is not None
-        assert [each.memory.memory_id async for each in other.memories.forecast(VAST)] == [memory.memory_id]
-        assert (await other.memories.delete(memory.memory_id)).id == memory.memory_id
-        assert (await other.memories.undelete(memory.memory_id)).memory_id == memory.memory_id
-        assert await other.memories.count(user="ada") == 1
-        assert (await other.memories.purge(user="ada")).purged_count == 1
-        assert (await other.memories.status()).memory_count == 1
-
-
-def test_a_bulk_survives_a_killed_server_and_stores_every_memory_once(tmp_path: Path) -> None:
-    texts = [f"This is note number {number}." for number in range(1000)]
-    port = HeldPort()
-    server = ServerProcess(tmp_path, *LOCAL, "--listen", port.address)
-    try:
-        with Client(server.address()) as client:
-            results = []
-            for result in client.memories.add_many(texts):
-                results.append(result)
-                if len(results) == 200:
-                    server.end()
-                    server = ServerProcess(tmp_path, *LOCAL, "--listen", port.address)
-                    assert server.address() == port.address
-
-            assert [result.error for result in results if result.error] == []
-            stored = {memory.memory_id: memory.content for memory in client.memories.list(page_size=1000)}
-            assert [stored[result.memory_id] for result in results] == texts
-            assert len(stored) == len(texts)
-    finally:
-        server.end()
 
 
 def test_the_example_for_memories_of_the_readme_runs_as_printed(address: str, client: Client) -> None:

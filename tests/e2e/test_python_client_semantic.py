@@ -1,14 +1,14 @@
-"""Every method for statements, conflicts and merge rules of both Python clients against a real server."""
+"""Every method for statements, conflicts and merge rules of the Python client against a real server."""
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import mnemon
 import pytest
-from mnemon import AsyncClient, Client, F, Scope, SemanticMemory
+from mnemon import Client, F, Scope, SemanticMemory
 
 from tests.support.full_rule import FULL
 from tests.support.repository import ROOT
@@ -350,52 +350,6 @@ def test_the_events_say_what_happened_to_statements_and_rules(client: Client) ->
     assert events[mnemon.ChangeType.RULE_REGISTERED][0].details == {"name": "home", "priority": 4}
     changed = [update.changed_fields for update in events[mnemon.ChangeType.RULE_UPDATED]]
     assert changed == [("conditions.users", "detection.time_window_s"), ()]
-
-
-async def test_the_asyncio_client_does_the_same(client: Client, address: str) -> None:
-    async def items() -> AsyncIterator[str]:
-        for number in range(3):
-            yield f"note {number}"
-
-    async with AsyncClient(address) as memory:
-        results = [each async for each in memory.semantic.add_many(items(), scope=Scope(user="ada"))]
-        assert [each.error for each in results] == [None] * 3
-        note = await memory.semantic.get(results[0].memory_id)
-        assert [each.content async for each in memory.semantic.list(page_size=1)] == ["note 0", "note 1", "note 2"]
-        assert (await memory.semantic.search("note 0", user="ada", limit=1))[0].memory == note
-        assert (await memory.semantic.status()).record_count == 3
-        assert (await memory.semantic.create_snapshot()).snapshot_time is None
-        assert (await memory.semantic.delete_many([each.memory_id for each in results])).deleted_count == 3
-
-
-async def test_the_asyncio_client_resolves_and_undoes(client: Client, address: str) -> None:
-    async with AsyncClient(address) as memory:
-        await memory.semantic.add(BERLIN, user="ada", importance=0.2)
-        candidate = SemanticMemory(MUNICH, user="ada", importance=0.9)
-        assert (await memory.conflicts.preview(candidate)).decision is not None
-        assert (await memory.conflicts.detect(candidate)).total_count == 1
-        answer = await memory.semantic.add(MUNICH, user="ada", importance=0.9, conflict_policy="resolve")
-        [decision] = [each async for each in memory.conflicts.list_decisions(user="ada")]
-        assert answer.decision is not None and decision.decision_id == answer.decision.decision_id
-        decided = await memory.conflicts.arbitrate(answer.memory_id, decision.existing_id)
-        assert decided.arbitration.winner == "candidate"
-        assert len((await memory.conflicts.unmerge(decision.decision_id)).restored) == 1
-        merged = await memory.conflicts.merge(decision.existing_id, answer.memory_id)
-        assert set(merged.memory.merged_from) == {decision.existing_id, answer.memory_id}
-
-
-async def test_the_asyncio_client_keeps_rules(client: Client, address: str) -> None:
-    async with AsyncClient(address) as memory:
-        await memory.rules.add({"name": "home", "conditions": {"users": ["ada"]}})
-        assert (await memory.rules.update("home", {"priority": 2})).rule["priority"] == 2
-        assert (await memory.rules.get("home")).rule["conditions"] == {"users": ["ada"]}
-        assert [rule["name"] async for rule in memory.rules.list(page_size=1)] == ["default", "home"]
-        assert (await memory.rules.match(SemanticMemory("a", user="ada")))["name"] == "home"
-        assert (await memory.rules.resolve("home")).origins["priority"] == "home"
-        exported = await memory.rules.export()
-        assert (await memory.rules.delete("home")).deleted
-        assert (await memory.rules.load(exported)).registered_count == 1
-        assert await memory.rules.reset() > 1
 
 
 def test_the_examples_of_the_readme_run_as_printed(

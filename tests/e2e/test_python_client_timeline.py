@@ -1,8 +1,8 @@
-"""Every method for the timeline and the bridge of both Python clients against a real server."""
+"""Every method for the timeline and the bridge of the Python client against a real server."""
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 import mnemon
 import pytest
-from mnemon import AsyncClient, Client, EpisodicEvent, F, RoutingPolicy, Scope
+from mnemon import Client, EpisodicEvent, F, RoutingPolicy, Scope
 
 from tests.support.killable import KillableServer
 from tests.support.repository import ROOT
@@ -372,35 +372,6 @@ def test_the_feed_says_what_happened_to_events(client: Client) -> None:
     assert [event.to_dict()["sequence"] for event in told.values()]
 
 
-async def test_the_asyncio_client_does_the_same(client: Client, address: str) -> None:
-    async def items() -> AsyncIterator[EpisodicEvent]:
-        for number in range(3):
-            yield happened(number, user="")
-
-    async with AsyncClient(address) as memory:
-        results = [each async for each in memory.timeline.add_many(items(), scope=Scope(user="ada"))]
-        assert [each.error for each in results] == [None] * 3
-        receipt = await memory.timeline.add("task", "Call the bank.", user="bob", event_time=NOW - 9 * HOUR)
-        assert (await memory.timeline.get(receipt.event_id)).content == "Call the bank."
-        assert contents(await memory.timeline.search(user="ada", limit=2)) == stories(0, 1)
-        assert contents([each async for each in memory.timeline.list(user="ada", page_size=1)]) == stories(0, 1, 2)
-        assert contents([each async for each in memory.timeline.list(user="ada", page_size=1)]) == stories(0, 1, 2)
-        assert contents((await memory.timeline.list_page(page_size=1)).events) == stories(0)
-        assert (await memory.timeline.summarize(user="bob")).types == {"task": 1}
-        assert (await memory.timeline.delete_many([receipt.event_id])).pruned_count == 1
-        assert [step async for step in memory.timeline.compact()][-1].done
-        assert (await memory.timeline.status()).event_count == 3
-
-
-async def test_the_asyncio_client_steers_the_bridge(client: Client, address: str) -> None:
-    async with AsyncClient(address) as memory:
-        await memory.bridge.pause()
-        assert (await memory.bridge.status()).activity == "paused"
-        await memory.bridge.resume()
-        held = await memory.bridge.update_policy(replace(await memory.bridge.policy(), mode="any"))
-        assert held.mode == (await memory.bridge.policy()).mode == "any"
-
-
 def test_a_bulk_survives_a_killed_server_and_records_every_event_once(tmp_path: Path) -> None:
     items = [happened(number) for number in range(6_000)]
     server = KillableServer(tmp_path)
@@ -420,26 +391,6 @@ def test_a_bulk_survives_a_killed_server_and_records_every_event_once(tmp_path: 
             stored = {event.event_id: event.content for event in client.timeline.list(page_size=1000)}
             assert stored == {result.event_id: item.content for result, item in zip(results, items, strict=True)}
             assert client.timeline.status().event_count == len(items)
-    finally:
-        server.kill()
-
-
-async def test_the_asyncio_bulk_survives_it_too(tmp_path: Path) -> None:
-    items = [happened(number) for number in range(4_000)]
-    server = KillableServer(tmp_path)
-    server.start()
-    try:
-        async with AsyncClient(server.address) as client:
-            ids = []
-            async for result in client.timeline.add_many(items):
-                assert result.error is None and not result.duplicate
-                ids.append(result.event_id)
-                if len(ids) == 100:
-                    server.kill()
-                    server.start()
-
-            assert len(set(ids)) == len(items)
-            assert (await client.timeline.status()).event_count == len(items)
     finally:
         server.kill()
 

@@ -1,4 +1,4 @@
-"""Every method for tools of both Python clients against a real server."""
+"""Every method for tools of the Python client against a real server."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 import mnemon
 import pytest
-from mnemon import AsyncClient, Client
+from mnemon import Client
 
 from tests.support.server import server_process
 
@@ -218,17 +218,3 @@ def test_every_call_of_a_text_runs_and_a_failing_one_fails_alone(client: Client)
             client.tools.call("manage_memory", given, config=ADA)
     nowhere = client.tools.execute(abp("search_memory", {"query": "tea"}))
     assert isinstance(nowhere.results[0].error, mnemon.ConfigurationError)
-
-
-async def test_the_asyncio_client_does_the_same(client: Client, address: str) -> None:
-    async with AsyncClient(address) as memory:
-        assert await memory.tools.list() == client.tools.list()
-        assert await memory.tools.schemas("anthropic") == client.tools.schemas("anthropic")
-        output = await memory.tools.call("manage_memory", {"content": "Ada likes tea."}, config=ADA)
-        assert output.content.startswith("created memory ")
-        done = await memory.tools.execute(abp("search_memory", {"query": "tea"}), config=ADA, strict_envelope=False)
-        assert "Ada likes tea." in done.results[0].content
-        assert (await memory.tools.parse("Good morning.")).calls == ()
-        assert (await memory.tools.stats()).total >= 2
-        with pytest.raises(mnemon.ToolNotFoundError):
-            await memory.tools.call("gone", {}, config=ADA)

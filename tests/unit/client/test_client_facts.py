@@ -1,7 +1,6 @@
 """Facts come back as they were given, and every call names its namespace."""
 
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +9,7 @@ import mnemon
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon import AsyncClient, Client, F, Fact
+from mnemon import Client, F, Fact
 from mnemon._messages import records
 from mnemon._messages.json import object_from_pb, object_to_pb
 from mnemon._messages.translation import read
@@ -273,18 +272,6 @@ def test_lists_read_every_page_with_the_same_arguments_even_from_iterators() -> 
     }
 
 
-def test_several_facts_are_read_and_deleted_by_name() -> None:
-    read = pb.BatchGetFactsResponse(facts=[pb.Fact(namespace=ADA, key="a")])
-    gone = pb.DeleteFactsResponse(deleted_count=3, replayed=True)
-    with scripted_server(lambda *_: read, lambda *_: gone) as (address, server), Client(address) as client:
-        assert [fact.key for fact in client.facts.get_many([(ADA, "a"), (["org"], "b")])] == ["a"]
-        assert client.facts.delete_many(ADA, subtree=True, dry_run=True) == mnemon.BulkDeleteReceipt(3, True)
-
-    names, removal = server.requests
-    assert [(list(each.namespace), each.key) for each in names.names] == [(["user", "ada"], "a"), (["org"], "b")]
-    assert (list(removal.filter.namespace), removal.filter.subtree, removal.dry_run) == (["user", "ada"], True, True)
-
-
 def test_a_bulk_keeps_the_order_and_a_bad_fact_fails_alone() -> None:
     items: list[Any] = [Fact(ADA, "a", {}), "b", (Fact(ADA, "c", {}), [0.5]), Fact("ada", "d", {})]  # type: ignore[arg-type]
     with scripted_server(all_stored) as (address, server), Client(address) as client:
@@ -325,23 +312,3 @@ def test_a_fact_can_be_sent_as_it_was_read() -> None:
     request = records.put_like(read, mode="upsert", ack="durable")
 
     assert (request.fact.revision, request.fact.HasField("expire_time"), len(request.fact.versions)) == (0, False, 0)
-
-
-async def test_the_asyncio_client_sends_the_same() -> None:
-    async def items() -> AsyncIterator[Fact]:
-        for key in ("a", "b"):
-            yield Fact(ADA, key, {})
-
-    with scripted_server(all_stored, stored, _found) as (address, server):
-        async with AsyncClient(address) as client:
-            assert [result.key async for result in client.facts.put_many(items())] == ["a", "b"]
-            assert (await client.facts.put(ADA, None, {"n": 5})).key == "chosen"
-            assert (await client.facts.search("tea", namespace=ADA))[0].key == "tea"
-            assert server.requests[1].request_id
-    line = failing(grpc.StatusCode.NOT_FOUND, "no such fact", reason="FACT_NOT_FOUND")
-    with scripted_server(line) as (address, _):
-        async with AsyncClient(address) as client:
-            with pytest.raises(mnemon.FactNotFoundError, match="no such fact"):
-                await client.facts.get(ADA, "tea")
-            with pytest.raises(mnemon.FactNotFoundError):
-                [fact async for fact in client.facts.list(ADA)]

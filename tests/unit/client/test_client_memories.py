@@ -1,8 +1,7 @@
 """Memories keep their types, changes name what they change, and a repeated write happens once."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -298,15 +297,6 @@ def test_a_status_is_one_of_the_known_values(state: Any, word: str) -> None:
         assert client.memories.status().status == word
 
 
-def test_a_purge_returns_the_count() -> None:
-    answer = pb.PurgeMemoriesResponse(purged_count=3, replayed=True)
-    with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
-        assert client.memories.purge(only_deleted=True, dry_run=True) == mnemon.PurgeReceipt(3, True)
-
-    [request] = server.requests
-    assert (request.only_deleted, request.dry_run, request.HasField("filter")) == (True, True, False)
-
-
 def test_a_bulk_keeps_the_order_and_a_bad_memory_fails_alone() -> None:
     items: list[Any] = ["one", Memory("two", user="ada"), "\ud800", 3, ("four", [0.5]), (Memory("five"), [])]
     with scripted_server(all_stored) as (address, server), Client(address) as client:
@@ -347,32 +337,6 @@ def test_a_broken_bulk_is_resumed_with_the_same_request_ids() -> None:
             ids.setdefault(each.memory.content, set()).add(each.request_id)
     assert all(len(found) == 1 for found in ids.values())
     assert len(set.union(*ids.values())) == len(texts)
-
-
-@asynccontextmanager
-async def asyncio_client_of(*script: Any) -> AsyncIterator[tuple[mnemon.AsyncClient, Any]]:
-    """A client of a scripted server."""
-    with scripted_server(*script) as (address, server):
-        async with mnemon.AsyncClient(address) as client:
-            yield client, server
-
-
-async def test_the_asyncio_client_sends_the_same() -> None:
-    async def texts() -> AsyncIterator[str]:
-        for text in ("one", "two"):
-            yield text
-
-    async with asyncio_client_of(all_stored) as (client, _):
-        assert [result.memory_id async for result in client.memories.add_many(texts())] == ["id of one", "id of two"]
-    async with asyncio_client_of(UNAVAILABLE, stored) as (client, server):
-        assert (await client.remember("text", user="ada")).user == "ada"
-        assert len({request.request_id for request in server.requests}) == 1
-    async with asyncio_client_of(_found) as (client, _):
-        assert (await client.recall("tea"))[0].memory_id == "m-1"
-    line = failing(grpc.StatusCode.NOT_FOUND, "no such memory", reason="MEMORY_NOT_FOUND")
-    async with asyncio_client_of(line) as (client, _):
-        with pytest.raises(mnemon.MemoryNotFoundError, match="no such memory"):
-            await client.memories.get("m-1")
 
 
 def test_a_missing_memory_is_not_found() -> None:

@@ -386,12 +386,3 @@ def test_a_run_forgets_the_ids_of_answered_events() -> None:
         method.result(position, request, pb.RecordEventResult(receipt={"event_id": request.event.event_id}))
 
     assert method._new_ids == set()
-
-
-async def test_the_asyncio_client_repeats_them_too() -> None:
-    with scripted_server(BROKEN, _known) as (address, server):
-        async with mnemon.AsyncClient(address) as client:
-            results = [each async for each in client.timeline.add_many([EpisodicEvent("task", "new", user="ada")])]
-
-    assert [each.duplicate for each in results] == [False]
-    assert server.requests[0] == server.requests[1]

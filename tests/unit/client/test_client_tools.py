@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import mnemon
 import pytest
-from mnemon import AsyncClient, Client
+from mnemon import Client
 from mnemon._messages.json import object_from_pb, object_to_pb
 from mnemon.v1 import common_pb2, errors_pb2, facts_pb2
 from mnemon.v1 import tools_pb2 as pb
@@ -186,14 +186,3 @@ def test_every_call_of_a_text_has_its_result_or_its_error() -> None:
     assert written["results"][0]["output"]["artifact"][0]["key"] == "tea"
     [request] = server.requests
     assert request.options.HasField("require_end_marker") and request.request_id
-
-
-async def test_the_asyncio_client_does_the_same() -> None:
-    with scripted_server(lambda *_: TOLD, lambda *_: DONE, lambda *_: pb.ExecuteTextResponse()) as (address, server):
-        async with AsyncClient(address) as client:
-            assert (await client.tools.schemas("anthropic"))[0]["input_schema"] == SCHEMA
-            output = await client.tools.call("manage_memory", {"content": "tea"}, config={"user_id": "ada"})
-            assert output.content == "created memory 1"
-            assert (await client.tools.execute("text", strict_boundaries=True)).results == ()
-    assert object_from_pb(server.requests[1].context.config) == {"user_id": "ada"}
-    assert server.requests[2].options.strict_boundaries
