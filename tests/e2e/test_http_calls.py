@@ -222,6 +222,9 @@ async def test_what_changes_nothing_may_be_a_get_and_nothing_else(tmp_path: Path
         misplaced = await client.get(LIST, params={"pageSize": "1"})
         assert misplaced.status_code == 400
         assert "'pageSize' is not one of the parameters message, encoding" in misplaced.json()["message"]
+        dropped = await client.post(LIST, params={"pageSize": "1"}, json={})
+        assert dropped.status_code == 400
+        assert "'pageSize'" in dropped.json()["message"] and "body" in dropped.json()["message"]
         refused = await client.get(CREATE)
         assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
         assert (await client.delete(LIST)).headers["allow"] == "GET, POST"

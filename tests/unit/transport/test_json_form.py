@@ -67,6 +67,7 @@ def test_a_value_of_another_type_is_refused_with_what_is_expected(value: Any, fi
     [
         (b"", "empty"),
         (b"[]", "must be a JSON object"),
+        (b"\xef\xbb\xbf{}", "byte-order mark"),
         (b"{", "not JSON"),
         (b"\xff", "not UTF-8"),
         (b'{"a":' * 5000, "more than 100 levels deep"),
@@ -130,6 +131,19 @@ def test_a_whole_number_that_was_rounded_on_the_way_is_refused(given: Any) -> No
 def test_a_plain_value_of_metadata_is_refused_with_the_types_that_it_may_have(given: Any) -> None:
     said = violations({"memory": {"metadata": {"score": given}}})["memory.metadata.score"]
     assert said.startswith("must be an object with one of stringValue, intValue, doubleValue, boolValue")
+
+
+@pytest.mark.parametrize("number", [3_000_000_000, "3000000000", -3_000_000_000, 1e30])
+def test_a_number_beyond_the_range_of_its_field_is_refused_with_the_range(number: Any) -> None:
+    assert violations({"pageSize": number}, memory_pb2.ListMemoriesRequest) == {
+        "page_size": "must be a whole number, -2,147,483,648 to 2,147,483,647"
+    }
+
+
+def test_half_a_surrogate_pair_is_named_as_such() -> None:
+    assert violations({"memory": {"content": "\ud83d"}}) == {
+        "memory.content": "must be a text without halves of surrogate pairs"
+    }
 
 
 def test_commas_of_a_text_are_no_values() -> None:

@@ -116,6 +116,11 @@ class Intake:
             data, may_be_compressed = request.message_of_query(), True
             compression = request.query.get("compression", "")
         else:
+            if request.query:
+                name = next(iter(request.query))[:80]
+                raise MalformedMessageError(
+                    f"the address has a query, with {name!r}: fields of the request belong into the body of a POST"
+                )
             with self._late.watch(f"the request did not arrive within {LATE_S:g} s, and others need its memory"):
                 body = await request.body(bytes_max, hold)
             data, may_be_compressed = form.request(body)

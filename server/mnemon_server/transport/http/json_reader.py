@@ -30,7 +30,7 @@ from mnemon_server.transport.convert.shared.json_wire import (
     value_bytes,
 )
 from mnemon_server.transport.convert.shared.wire import field_start
-from mnemon_server.transport.http.json_scalars import DURATION, TIME, conversion, expected, key_conversion
+from mnemon_server.transport.http.json_scalars import DURATION, TIME, conversion, key_conversion, problem
 
 VIOLATIONS_MAX = 100
 """So many faults are named."""
@@ -180,8 +180,8 @@ def _read_other(kind: Descriptor, note: Note, value: Any, path: Path, levels: in
 def _read_value(field: FieldDescriptor, note: Note, own: Any, item: Any, path: Path, levels: int) -> list[bytes]:
     try:
         setattr(own, field.name, _conversion(field)(item))
-    except UNFIT:
-        note(path, f"must be {expected(field)}")
+    except UNFIT as error:
+        note(path, problem(field, error))
     return []
 
 
@@ -206,8 +206,8 @@ def _read_values(field: FieldDescriptor, note: Note, own: Any, item: Any, path: 
         for index, one in enumerate(items):
             try:
                 target.append(convert(one))
-            except UNFIT:
-                note((path, f"[{index}]"), f"must be {expected(field)}")
+            except UNFIT as error:
+                note((path, f"[{index}]"), problem(field, error))
     return []
 
 

@@ -1,5 +1,6 @@
 """JSON requests as protobuf. It is done at once, and so bounded before: large ones belong on a thread."""
 
+from codecs import BOM_UTF8
 from json.decoder import JSONDecoder
 from typing import Any, NoReturn
 
@@ -33,6 +34,8 @@ def object_of(text: bytes) -> dict[str, Any]:
         raise MalformedMessageError("the body is empty; an empty request is {}")
     if _count(text) > VALUES_MAX:
         raise MalformedMessageError(f"the body has more than {VALUES_MAX:,} values")
+    if text.startswith(BOM_UTF8):
+        raise MalformedMessageError("the body begins with a byte-order mark, which JSON does not have: leave it out")
     try:
         value = _DECODER.decode(text.decode())
     except UnicodeDecodeError:

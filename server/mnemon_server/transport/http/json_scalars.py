@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from mnemon_server.domain.records import WHOLE_MAX
-from mnemon_server.transport.convert.shared.json_wire import exact
+from mnemon_server.transport.convert.shared.json_wire import NO_SURROGATES, exact
 
 Convert = Callable[[Any], Any]
 """Returns what protobuf takes, or raises one of UNFIT; protobuf itself then checks ranges."""
@@ -39,6 +39,12 @@ _EXPECTED: Mapping[int, str] = {
     FieldDescriptor.CPPTYPE_FLOAT: "a number",
     FieldDescriptor.CPPTYPE_DOUBLE: "a number that a double holds exactly",
     FieldDescriptor.CPPTYPE_BOOL: "true or false",
+}
+_RANGES: Mapping[int, tuple[int, int]] = {
+    FieldDescriptor.CPPTYPE_INT32: (-(1 << 31), (1 << 31) - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(1 << 63), (1 << 63) - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, (1 << 32) - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, (1 << 64) - 1),
 }
 
 
@@ -72,6 +78,15 @@ def expected(field: FieldDescriptor) -> str:
     return "bytes in base64" if field.type == FieldDescriptor.TYPE_BYTES else _EXPECTED.get(field.cpp_type, "a text")
 
 
+def problem(field: FieldDescriptor, error: Exception) -> str:
+    """What is wrong with a value of such a field, by the error of its conversion, or of protobuf."""
+    if isinstance(error, UnicodeEncodeError):
+        return NO_SURROGATES
+    if (range_ := _RANGES.get(field.cpp_type)) and field.enum_type is None and not isinstance(error, TypeError):
+        return f"must be {expected(field)}, {range_[0]:,} to {range_[1]:,}"
+    return f"must be {expected(field)}"
+
+
 def _text(value: Any) -> Any:
     if type(value) is not str:
         raise TypeError
@@ -96,10 +111,14 @@ def _whole(value: Any) -> int:
     if type(value) is str and len(value) <= _DIGITS_MAX:
         if _WHOLE.fullmatch(value):
             return int(value)
+        if not _NUMBER.fullmatch(value):
+            raise TypeError
         value = _double(value)
-    # From there on, a double may have been rounded from another number.
-    if type(value) is not float or not value.is_integer() or abs(value) >= WHOLE_MAX:
+    if type(value) is not float or not value.is_integer():
         raise TypeError
+    # From there on, a double may have been rounded from another number.
+    if abs(value) >= WHOLE_MAX:
+        raise OverflowError
     return int(value)
 
 

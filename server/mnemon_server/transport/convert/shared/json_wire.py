@@ -19,6 +19,7 @@ Note = Callable[[Path, str], None]
 UNFIT = (ValueError, TypeError, OverflowError)
 """The errors of a conversion, or of protobuf, if a field does not take a value."""
 NOT_EXACT = "must be a number that a double holds exactly, as all are within 2^53; write a larger one as text"
+NO_SURROGATES = "must be a text without halves of surrogate pairs"
 TOO_DEEP = "is too deep"
 _STORED_LEVELS_MAX = 500
 """The request that stored a value had fewer."""
@@ -109,7 +110,7 @@ def _text(note: Note, text: str, path: Path) -> bytes:
     try:
         content = text.encode()
     except UnicodeEncodeError:
-        note(path, "must be a text without halves of surrogate pairs")
+        note(path, NO_SURROGATES)
         return b""
     return field_start(_STRING, len(content)) + content
 
