@@ -48,6 +48,7 @@ def fields(violations: Iterable[FieldViolation]) -> list[str]:
         ("event.content", requested(content="x" * (MIB + 1))),
         ("event.content", requested(content="é" * (MIB // 2 + 1))),
         ("event.content", requested(content="\0")),
+        ("event.content", requested(content=" \u3000\n")),
         ("event.content", requested(content="half a pair: \ud800")),
         ("event.context", requested(context="x" * 65_537)),
         ("event.source", requested(source="s" * 257)),

@@ -51,6 +51,7 @@ def is_sound(request: RecordEvent) -> bool:
         and is_id(event.event_id, EVENT_ID_BYTES_MAX)
         and _is_sound_scope(event.scope)
         and is_text(event.content, CONTENT_BYTES_MAX)
+        and not event.content.isspace()
         and is_text(event.context, CONTEXT_BYTES_MAX)
         and is_text(event.source, SOURCE_BYTES_MAX)
         and (event.importance is None or 0.0 <= event.importance <= 1.0)
@@ -76,6 +77,8 @@ def event_violations(event: Event, field: str = "event") -> Iterable[FieldViolat
         yield FieldViolation(f"{field}.event_type", "must name the kind of event")
     yield from id_violations(event.event_type, f"{field}.event_type", EVENT_TYPE_BYTES_MAX)
     yield from text_violations(event.content, f"{field}.content", CONTENT_BYTES_MAX)
+    if event.content.isspace():
+        yield FieldViolation(f"{field}.content", "must not be blank; leave it out if the type says all")
     yield from text_violations(event.context, f"{field}.context", CONTEXT_BYTES_MAX)
     yield from text_violations(event.source, f"{field}.source", SOURCE_BYTES_MAX)
     if event.importance is not None:
