@@ -286,11 +286,27 @@ def test_a_failure_is_named_and_sets_the_exit_code(address: str, memory: Client,
 
 
 def test_standard_input_is_a_text_or_json_lines(address: str, memory: Client) -> None:
-    run(address, "index", "-", "--id-prefix", "from-", stdin="A piped text. é")
+    run(address, "index", "-", "--id-prefix", "from-", "--id", "pipe", stdin="A piped text. é")
     run(address, "index", "-", "--jsonl", stdin='{"id": "line", "text": "A line."}\n')
 
-    assert memory.documents.get("from-stdin").content == "A piped text. é"
+    assert memory.documents.get("from-pipe").content == "A piped text. é"
     assert memory.documents.get("line").content == "A line."
+
+
+def test_two_texts_of_standard_input_are_two_documents(address: str, memory: Client) -> None:
+    first, again, second = (run(address, "index", "-", stdin=text) for text in ("one", "one", "two"))
+
+    assert (first.stdout, again.stdout, second.stdout) == tuple(
+        f"{counts}, 0 failed\n"
+        for counts in (
+            "1 created, 0 replaced, 0 unchanged",
+            "0 created, 0 replaced, 1 unchanged",
+            "1 created, 0 replaced, 0 unchanged",
+        )
+    )
+    named = first.stderr.removeprefix("note: standard input is the document ").strip()
+    assert memory.documents.get(named).content == "one"
+    assert run(address, "index", "-", "--jsonl", "--id", "a", stdin="{}").returncode == 2
 
 
 def test_the_json_output_of_list_can_be_indexed_again(

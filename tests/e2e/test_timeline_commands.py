@@ -138,6 +138,29 @@ def test_pruning_asks_first_and_a_dry_run_only_counts(address: str, client: Clie
     assert missing.returncode == 1 and missing.stderr.startswith("Error: ")
 
 
+def test_an_answer_without_events_names_the_type_and_the_user_that_no_event_has(address: str, client: Client) -> None:
+    recorded(address, "note one", "--type", "task")
+    recorded(address, "note two", "--type", "note")
+
+    there = "note: no event has the type 'tsk'; there are: "
+    for command in (("timeline",), ("timeline", "note"), ("summary",), ("prune", "--dry-run")):
+        done = run(address, *command, "--type", "tsk")
+        assert (done.returncode, there in done.stderr) == (0, True)
+        assert "no event has the user 'eve'" in run(address, *command, "--user", "eve").stderr
+        assert "no event has" not in run(address, *command, "--user", "ada").stderr
+    assert "no event has" not in run(address, "timeline", "--type", "task", "--until", "2020-01-01").stderr
+
+
+def test_a_deletion_says_how_many_records_have_no_such_field(address: str, client: Client) -> None:
+    recorded(address, "kept", "--type", "task", "--meta", "topic=tea")
+    recorded(address, "other", "--type", "task", "--meta", "topic=coffee")
+    recorded(address, "without", "--type", "task")
+
+    asked = run(address, "prune", "--where", "metadata.topic!=tea", stdin="n\n")
+    assert "note: 1 of them have no metadata.topic: != is true of them, too\nRemove 2 events from " in asked.stderr
+    assert "of them have no" not in run(address, "prune", "--where", "metadata.topic=tea", "--dry-run").stderr
+
+
 def test_a_compaction_reports_the_freed_space_and_the_status_describes_the_timeline(
     address: str, client: Client
 ) -> None:
@@ -276,6 +299,7 @@ def test_a_span_that_ends_before_it_begins_is_refused_with_both_times(address: s
         ("timeline", "--mode", "keyword"),
         ("timeline", "text", "--limit", "0"),
         ("timeline", "--since", "noon"),
+        ("timeline", " "),
         ("happened",),
         ("prune",),
         ("prune", "e-1", "--user", "ada"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from mnemon.shared.terminal import echo
+from mnemon.shared.terminal import counted, echo
 
 from mnemon_server.commands.master_keys import master_key_option, master_keys
 
@@ -86,4 +86,4 @@ def _print(
 def _summary(reports: list["SegmentReport"]) -> str:
     unsound = sum(not report.is_sound for report in reports)
     events = sum(report.event_count for report in reports)
-    return f"{len(reports):,} segments, {events:,} events; {unsound:,} segments are damaged"
+    return f"{counted(len(reports), 'segment')}, {counted(events, 'event')}; damaged segments: {unsound:,}"

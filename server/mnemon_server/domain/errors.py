@@ -170,9 +170,10 @@ class MemoryNotFoundError(NotFoundError):
 
     reason = ErrorReason.MEMORY_NOT_FOUND
 
-    def __init__(self, *memory_ids: str) -> None:
+    def __init__(self, *memory_ids: str, noun: str = "memory") -> None:
+        """`noun` is what people call it: a statement has a memory_id, too."""
         self.memory_id, self.memory_ids = memory_ids[0], memory_ids
-        super().__init__(_not_found_message("memory", memory_ids))
+        super().__init__(_not_found_message(noun, memory_ids))
 
 
 class UnauthenticatedError(MnemonError):

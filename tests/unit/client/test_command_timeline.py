@@ -124,7 +124,7 @@ def test_a_timeline_that_lost_something_says_what() -> None:
     shown = printed(render.status_table(status(lost=lost, retention_s=86_400.0 * 30, removal_pending_count=8)))
 
     assert "lost: 2 events, sequences 3 to 4 of segment 1," in shown
-    assert "lost: 1 events, sequences 91 to 91 of segment 90," in shown
+    assert "lost: 1 event, sequences 91 to 91 of segment 90," in shown
     assert "30 days" in shown and "8 events" in shown
     assert "lost" not in printed(render.status_table(status()))
 
@@ -213,7 +213,7 @@ def test_a_text_searches_all_times_and_names_events_not_yet_indexed() -> None:
         done = run(address, "timeline", "tea", "--limit", "7")
 
     assert done.stdout == "nothing found\n"
-    assert "note: 3 events have yet to be indexed" in done.stderr
+    assert "note: not yet indexed: 3 events, which" in done.stderr
     [request] = server.requests
     assert (request.query, request.limit, request.range.HasField("end_time")) == ("tea", 7, False)
     assert request.range.start_time.ToDatetime() == datetime(1, 1, 1)
@@ -223,7 +223,7 @@ def test_without_a_text_the_newest_events_of_all_times_are_listed() -> None:
     with scripted_server(lambda *_: pb.ListRecentEventsResponse()) as (address, server):
         assert run(address, "timeline", "--user", "ada", "--type", "task").stdout == "nothing happened\n"
 
-    [request] = server.requests
+    request = server.requests[0]
     assert isinstance(request, pb.ListRecentEventsRequest)
     assert (request.filter.scope.user, list(request.filter.event_types), request.page_size) == ("ada", ["task"], 51)
 

@@ -1,6 +1,6 @@
 """The commands for events: the timeline, and the bridge from it to statements."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,9 +18,10 @@ from mnemon._values import bridge as bridge_values
 from mnemon._values import documents as values
 from mnemon._values import timeline
 from mnemon._values.semantic import ConflictPolicy
-from mnemon.shared.terminal import echo
+from mnemon.shared.terminal import counted, echo
 
 _LIMIT = 50
+_TYPES_SHOWN = 20
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 _DAY_S = 86_400
 _COLUMNS = {"happened": out.SHORT, "type": {"overflow": "fold", "max_width": 24}, "event": out.REST}
@@ -102,7 +103,7 @@ def record(
 
 
 @click.command("timeline")
-@click.argument("query", required=False)
+@click.argument("query", required=False, type=opt.visible)
 @_window_options
 @_which_events
 @click.option(
@@ -124,7 +125,8 @@ def show_timeline(
         if mode:
             raise click.UsageError("--mode goes with QUERY: it says how a text finds events")
         found = session.client.timeline.list(page_size=out.page_size_of(limit), **window, **which)
-        out.show_list(session, found, event_table, limit=limit)
+        if not out.show_list(session, found, event_table, limit=limit):
+            _note_unknown(session, which)
         return
     if not limit:
         raise click.UsageError("--limit 0 does not go with QUERY: the best are at most 1,000")
@@ -132,8 +134,10 @@ def show_timeline(
     span = {"since": _BEGINNING, **window}
     answer = session.client.timeline.search(query, **span, mode=mode, limit=limit, **which)
     out.show_answer(session, answer, answer_table)
+    if not answer.results:
+        _note_unknown(session, which)
     if answer.diagnostics.pending:
-        out.note(f"{answer.diagnostics.pending:,} events have yet to be indexed; this search may have missed them")
+        out.note(f"not yet indexed: {counted(answer.diagnostics.pending, 'event')}, which this search may have missed")
 
 
 @click.command()
@@ -149,8 +153,11 @@ def happened(session: Session, event_id: str) -> None:
 @_which_events
 @opt.json_option
 def summary(session: Session, *, window: dict[str, Any], which: dict[str, Any]) -> None:
-    """Count events by type and by day."""
-    out.show(session, session.client.timeline.summarize(**window, **which), summary_table)
+    """Count events by type and by day. A day is one in UTC."""
+    found = session.client.timeline.summarize(**window, **which)
+    out.show(session, found, summary_table)
+    if not found.event_count:
+        _note_unknown(session, which)
 
 
 @click.command()
@@ -175,14 +182,27 @@ def prune(
     if bool(event_ids) == bool(which or before):
         raise click.UsageError("name events, or say which with options such as --before or --user; not both")
     chosen = {"event_ids": event_ids or None, "before": before, "allow_missing": allow_missing, **which}
-    out.remove_matching(session, session.client.timeline.delete_many, _number, **how, **chosen)
+    if not out.remove_matching(session, session.client.timeline.delete_many, _number, **how, **chosen):
+        _note_unknown(session, which)
+
+
+def _note_unknown(session: Session, which: Mapping[str, Any]) -> None:
+    """Names the chosen types and the user of which no event is, after an answer without events."""
+    if "event_types" in which:
+        types = session.client.timeline.summarize().types
+        there = f"; there are: {', '.join([*types][:_TYPES_SHOWN])}" if types else ""
+        for event_type in which["event_types"]:
+            if event_type not in types:
+                out.note(f"no event has the type {event_type!r}{there}")
+    if "user" in which and not session.client.timeline.summarize(user=which["user"]).event_count:
+        out.note(f"no event has the user {which['user']!r}")
 
 
 def _number(receipt: timeline.PruneReceipt) -> str:
     span = (
         f" from {out.short_time(receipt.earliest)} to {out.short_time(receipt.latest)}" if receipt.pruned_count else ""
     )
-    return out.counted(receipt.pruned_count, "event") + span
+    return counted(receipt.pruned_count, "event") + span
 
 
 @click.command()
@@ -198,7 +218,7 @@ def compact(session: Session) -> None:
         said=out.mebibytes,
     )
     if last and not session.as_json:
-        echo(f"{out.counted(last.segment_count, 'segment')}, {out.mebibytes(last.reclaimed_bytes)} given back")
+        echo(f"{counted(last.segment_count, 'segment')}, {out.mebibytes(last.reclaimed_bytes)} given back")
 
 
 @click.command("timeline-status")
@@ -306,6 +326,7 @@ def summary_table(summary: timeline.EventSummary) -> RenderableType:
         Text(),
         out.field_table({name: f"{count:,}" for name, count in summary.types.items()}),
         Text(),
+        Text("by day in UTC", style="dim"),
         out.field_table({day: f"{count:,}" for day, count in summary.days.items()}),
     )
 
@@ -318,10 +339,10 @@ def status_table(status: timeline.TimelineStatus) -> RenderableType:
         "message": status.message,
         "events": f"{status.event_count:,}{span}",
         "segments": f"{status.segment_count:,}, {out.mebibytes(status.segment_bytes)}",
-        "not sealed": f"{status.unsealed_count:,} events",
-        "being removed": f"{status.removal_pending_count:,} events" if status.removal_pending_count else "",
+        "not sealed": counted(status.unsealed_count, "event"),
+        "being removed": counted(status.removal_pending_count, "event") if status.removal_pending_count else "",
         "index": out.mebibytes(status.index_bytes),
-        "text index": f"{status.text_pending_count:,} events behind" if status.text_pending_count else "",
+        "text index": f"{counted(status.text_pending_count, 'event')} behind" if status.text_pending_count else "",
         "retention": "for ever" if status.retention_s is None else f"{status.retention_s / _DAY_S:g} days",
         "read through": out.short_time(status.scrub_time) or "never yet",
     }
@@ -337,8 +358,8 @@ def bridge_table(status: bridge_values.BridgeStatus) -> RenderableType:
             "state": status.state,
             "activity": status.activity,
             "message": status.message,
-            "waiting": f"{status.queue_depth:,} events of the feed",
-            "saved": f"{status.routed_count:,} statements, {status.linked_count:,} known ones linked",
+            "waiting": f"{counted(status.queue_depth, 'event')} of the feed",
+            "saved": f"{counted(status.routed_count, 'statement')}, {status.linked_count:,} known linked",
             "skipped": skipped or "none",
             "taken back": f"{status.deleted_count:,} deleted, {status.demoted_count:,} demoted",
             "handled": out.short_time(status.handled_time) or "nothing yet",
@@ -371,6 +392,6 @@ def _row(event: timeline.EpisodicEvent) -> list[Any]:
 
 def _lost_line(lost: timeline.LostRange) -> Text:
     return out.plain(
-        f"lost: {lost.event_count:,} events, sequences {lost.first_sequence} to {lost.last_sequence} of segment "
-        f"{lost.segment_id}, noticed {out.short_time(lost.notice_time)}"
+        f"lost: {counted(lost.event_count, 'event')}, sequences {lost.first_sequence} to {lost.last_sequence} of "
+        f"segment {lost.segment_id}, noticed {out.short_time(lost.notice_time)}"
     )

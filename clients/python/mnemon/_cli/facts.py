@@ -17,7 +17,7 @@ from mnemon._cli.session import Session
 from mnemon._values import documents as values
 from mnemon._values import facts as fact_values
 from mnemon.shared.namespaces import namespace_text
-from mnemon.shared.terminal import echo
+from mnemon.shared.terminal import counted, echo
 
 _SHOWN_CHARACTERS_MAX = 100
 _OPERATORS = {"=": "$eq", "!=": "$ne", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
@@ -52,7 +52,8 @@ def _which_facts(command: opt.Command) -> opt.Command:
         metavar="COMPARISON",
         multiple=True,
         callback=_as_where,
-        help="Only facts for which this is true: category=drinks, score>=3; repeatable.",
+        help="Only facts for which this is true: category=drinks, score>=3; repeatable. != is also true of those "
+        "without the key.",
     )(command)
     return click.option("--below", "subtree", is_flag=True, help="Include the namespaces below it.")(command)
 
@@ -162,7 +163,7 @@ def get(
 
 
 @facts.command()
-@click.argument("query")
+@click.argument("query", type=opt.visible)
 @_namespace(required=False)
 @_which_facts
 @opt.limit_option(10, maximum=1000)
@@ -249,7 +250,7 @@ def delete(
         out.remove_matching(
             session,
             session.client.facts.delete_many,
-            lambda receipt: out.counted(receipt.deleted_count, "fact"),
+            lambda receipt: counted(receipt.deleted_count, "fact"),
             number_only=True,
             dry_run=dry_run,
             yes=yes,

@@ -17,7 +17,7 @@ from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon._values.filters import F
 from mnemon.shared.errors import MemoryExistsError, MnemonError
-from mnemon.shared.terminal import echo
+from mnemon.shared.terminal import counted, echo
 
 _SAID = ("content", *memories.TAGS, "is_global", "decay", "metadata")
 """The fields of a memory that a line sets."""
@@ -125,7 +125,7 @@ def _show_update(session: Session, report: LineReport, item: memories.MemoryLike
 
 
 @click.command()
-@click.argument("query")
+@click.argument("query", type=opt.visible)
 @opt.limit_option(10, maximum=1000)
 @click.option(
     "--min-confidence",
@@ -225,7 +225,7 @@ def forget(
         out.remove_matching(
             session,
             session.client.memories.purge,
-            lambda receipt: out.counted(receipt.purged_count, "memory", "memories"),
+            lambda receipt: counted(receipt.purged_count, "memory", "memories"),
             done="purged",
             number_only=True,
             dry_run=dry_run,

@@ -13,7 +13,7 @@ from mnemon._local_time import SkippedTimeError, day_of, exact_time, local_time
 from mnemon._values.documents import AckLevel, FilterValue, Scope, SearchMode
 from mnemon._values.filters import AllOf, Condition, Filter, Negation, Operator
 from mnemon._values.memories import TAGS
-from mnemon.shared.namespaces import likely_labels, namespace_labels, namespace_text
+from mnemon.shared.namespaces import is_blank, likely_labels, namespace_labels, namespace_text
 from mnemon.shared.terminal import echo
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -108,6 +108,13 @@ def some(context: click.Context, parameter: click.Parameter, value: str | None) 
     if value == "":
         raise click.BadParameter("must not be empty; leave the option out", context, parameter)
     return value
+
+
+def visible(text: str) -> str:
+    """A text with a character that can be seen: the server finds nothing for any other."""
+    if not text or is_blank(text):
+        raise click.BadParameter("must have a character that can be seen; a variable may be unset")
+    return text
 
 
 def moment(text: str) -> datetime | timedelta:
@@ -358,7 +365,8 @@ def where_option(noun: str, examples: str) -> Callable[[Any], Any]:
         type=comparison,
         metavar="COMPARISON",
         multiple=True,
-        help=f"Only {noun} for which this is true: {examples}, content~tea; repeatable.",
+        help=f"Only {noun} for which this is true: {examples}, content~tea; repeatable. != is also true of those "
+        "without the field.",
     )
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import click
@@ -15,6 +15,7 @@ from rich.text import Text
 from mnemon._cli.session import Session
 from mnemon._local_time import exact_time
 from mnemon._values.documents import JsonValue, RelevanceOfBest
+from mnemon._values.filters import AllOf, Condition, F, Operator, as_fact_filter
 from mnemon.shared.errors import InvalidOperationError, NotFoundError
 from mnemon.shared.terminal import echo, printable
 
@@ -48,11 +49,6 @@ def one_line(text: str, characters_max: int = _CONTENT_CHARACTERS_MAX) -> Text:
 def short_time(time: datetime | None) -> str:
     """A time to the minute, in the zone of this machine; empty if it is None."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else ""
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number of something, to read."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def mebibytes(number: int) -> str:
@@ -145,9 +141,10 @@ def show_list(
     *,
     limit: int,
     soft_wrap: bool = False,
-) -> None:
-    """The items as JSON lines, or as a table; says so if there are more than the limit."""
-    first = islice(found, limit or None)
+) -> bool:
+    """The items as JSON lines, or as a table; says so if there are more than the limit. Returns whether it has any."""
+    head = [*islice(found, 1)]
+    first = islice(chain(head, found), limit or None)
     if session.as_json:
         for each in first:
             echo(each.to_json() if isinstance(each, JsonValue) else json.dumps(each, ensure_ascii=False))
@@ -155,6 +152,7 @@ def show_list(
         session.console.print(render(first), soft_wrap=soft_wrap)
     if limit and next(found, None) is not None:
         note(f"there are more; the first {limit:,} are shown, and --limit 0 shows all")
+    return bool(head)
 
 
 def show_answer(session: Session, answer: Any, render: Callable[[Any], RenderableType]) -> None:
@@ -219,13 +217,16 @@ def remove_matching(
     dry_run: bool,
     yes: bool,
     **which: Any,
-) -> None:
-    """Counts what matches, asks, and removes it; `told` names what a receipt is about.
+) -> bool:
+    """Counts what matches, asks, and removes it; `told` names what a receipt is about. Returns whether any matched.
 
     The first field of a receipt is the number of records; `number_only`: the only one in the JSON.
     """
     receipt = call(**which, dry_run=True)
-    if not dry_run and next(iter(receipt.to_dict().values())):
+    found = bool(_number(receipt))
+    if not yes or dry_run:
+        note_lacking(call, which)
+    if not dry_run and found:
         if not yes:
             click.confirm(f"Remove {told(receipt)}{_end_of(which)} for good?", abort=True, err=True)
         receipt = call(**which)
@@ -234,6 +235,21 @@ def remove_matching(
         echo(json.dumps({**dict(said[:1] if number_only else said), "dry_run": dry_run}))
     else:
         echo(f"{told(receipt)}{_end_of(which)} would be {done}" if dry_run else f"{told(receipt)} {done}")
+    return found
+
+
+def note_lacking(call: Callable[..., JsonValue], which: Mapping[str, Any]) -> None:
+    """Prints how many of the records that a removal matches have no such key as a condition with != names."""
+    where = as_fact_filter(which.get("where"))
+    for part in where.parts if isinstance(where, AllOf) else (where,):
+        if isinstance(part, Condition) and part.operator is Operator.NE and where is not None:
+            count = _number(call(**{**which, "where": where & ~F(part.field).exists()}, dry_run=True))
+            if count:
+                note(f"{count:,} of them have no {part.field}: != is true of them, too")
+
+
+def _number(receipt: JsonValue) -> int:
+    return int(next(iter(receipt.to_dict().values())))
 
 
 def _end_of(which: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from mnemon._cli import output as out
 from mnemon._cli.session import Session
 from mnemon._values import conflicts, decisions, semantic
 from mnemon._values import documents as values
-from mnemon.shared.terminal import echo
+from mnemon.shared.terminal import counted, echo
 
 _NAMES = {"create_time": "learnt", "update_time": "changed"}
 _SHOWN_APART = {"memory_id", "content", "metadata", "embedding", *semantic.TAGS}
@@ -103,7 +103,7 @@ def _decided(memory_id: str, decision: decisions.Decision) -> str:
 
 
 @click.command()
-@click.argument("query")
+@click.argument("query", type=opt.visible)
 @opt.limit_option(3, maximum=100)
 @opt.mode_option
 @click.option(
@@ -177,7 +177,7 @@ def unlearn(session: Session, /, memory_ids: tuple[str, ...], *, which: dict[str
 
 def _number(receipt: semantic.SemanticDeleteReceipt) -> str:
     more = f" and {receipt.superseded_count:,} superseded" if receipt.superseded_count else ""
-    return out.counted(receipt.deleted_count, "statement") + more
+    return counted(receipt.deleted_count, "statement") + more
 
 
 @click.command("decisions")

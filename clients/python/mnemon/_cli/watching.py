@@ -23,7 +23,7 @@ from mnemon._values.feed import (
     Reconciliation,
     ServiceWarning,
 )
-from mnemon.shared.terminal import echo, printable
+from mnemon.shared.terminal import counted, echo, printable
 
 _CONTENT_CHARACTERS_MAX = 80
 _DONE = {PruneAction.DELETE: "deleted", PruneAction.DEMOTE: "demoted", None: "changed"}
@@ -123,7 +123,7 @@ def _details(change: Change) -> str:
         case EpisodicSaved(event_type, content=content):
             return f"{event_type}  {one_line(content or '', _CONTENT_CHARACTERS_MAX)}".rstrip()
         case EpisodicPruned(_, reason, pruned):
-            return f"{reason}, {len(pruned):,} events"
+            return f"{reason}, {counted(len(pruned), 'event')}"
         case Reconciliation(_, action, memory_ids, unlinked_ids):
             return f"{len(memory_ids):,} statements {_DONE[action]}, {len(unlinked_ids):,} unlinked"
         case FactChange(namespace, key, reason):

@@ -31,6 +31,11 @@ def echo(text: str, *, err: bool = False, is_line: bool = False) -> None:
     click.echo(printable(text, is_line=is_line), err=err)
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number of something, to read."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def filled(text: str) -> str:
     """Rejects an empty argument, such as an unset variable in a script."""
     if not text:

@@ -99,7 +99,7 @@ def render(report: SegmentReport) -> str:
     if report.segment_id:
         lines.append(f"segment {report.segment_id}, generation {report.generation}")
         lines.append(
-            f"{report.event_count:,} events, {report.first_sequence} to {report.last_sequence}, from "
+            f"events: {report.event_count:,}, {report.first_sequence} to {report.last_sequence}, from "
             f"{_time(report.earliest_us)} to {_time(report.latest_us)}"
         )
     return "\n  ".join([*lines, *([report.problem] if report.problem else [])])

@@ -79,7 +79,7 @@ def find_statement(records: DocumentReader, memory_id: str, expected_revision: i
     """
     [document] = records.get_documents([memory_id], vectors=True)
     if document is None:
-        raise MemoryNotFoundError(memory_id)
+        raise MemoryNotFoundError(memory_id, noun="statement")
     if expected_revision not in (None, document.revision):
         raise RevisionMismatchError(memory_id, expected_revision, document.revision)
     return to_semantic(document)

@@ -56,7 +56,7 @@ def _merge_of(tx: VaultTransaction, memory_id: str) -> Decision:
         if decision.arbitration.action is ArbitrationAction.MERGE:
             return decision
     if tx.collection(SEMANTIC).get_documents([memory_id]) == [None]:
-        raise MemoryNotFoundError(memory_id)
+        raise MemoryNotFoundError(memory_id, noun="statement")
     raise InvalidOperationError(
         f"{memory_id!r} is not the result of a merge, or the decision about it is no longer stored"
     )

@@ -100,7 +100,7 @@ def from_answer(receipt: TransactionReceipt, deletion: Deletion) -> DeletedSeman
 def _check(deletion: Deletion, selected: Mapping[str, int]) -> None:
     missing = [memory_id for memory_id in dict.fromkeys(deletion.memory_ids) if memory_id not in selected]
     if missing and not deletion.allow_missing:
-        raise MemoryNotFoundError(*missing)
+        raise MemoryNotFoundError(*missing, noun="statement")
     for memory_id, revision in selected.items():
         if deletion.expected_revision not in (None, revision):
             raise RevisionMismatchError(memory_id, deletion.expected_revision, revision)

@@ -211,7 +211,7 @@ class SemanticStore:
         else:
             document = await self._reads.get(memory_id, room)
         if document is None:
-            raise MemoryNotFoundError(memory_id)
+            raise MemoryNotFoundError(memory_id, noun="statement")
         return to_semantic(document)
 
     async def list(

@@ -184,9 +184,8 @@ class ImportReport:
             named = " ".join(part for part in (result.kind, result.id) if part)
             place = f"{self._path}: " if self._path else ""
             item = f", item {result.item}" if result.item else ""
-            self._tell(
-                f"failed: {place}line {result.line}{item}{f' ({named})' if named else ''}: {result.error.message}"
-            )
+            problem = _as_option(result.error.message)
+            self._tell(f"failed: {place}line {result.line}{item}{f' ({named})' if named else ''}: {problem}")
 
     def _tell(self, text: str) -> None:
         self._session.error_console.print(plain(text), soft_wrap=True)
@@ -206,6 +205,11 @@ class ImportReport:
             raise click.ClickException("; ".join(self._cut_off))
         if self._counts["failed"]:
             raise SystemExit(1)
+
+
+def _as_option(message: str) -> str:
+    """The message of an error with the option of this command for the field of the request."""
+    return message.replace("set embed_anew", "use --embed-anew").replace("with embed_anew", "with --embed-anew")
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -21,7 +21,7 @@ from mnemon._cli.session import Session
 from mnemon._values import documents as values
 from mnemon._values.memories import MemoryStatus
 from mnemon.shared.errors import UnimplementedError
-from mnemon.shared.terminal import echo
+from mnemon.shared.terminal import counted, echo
 
 _PAUSE_S = 0.1
 _FIRST_WORDS_CHARACTERS_MAX = 160
@@ -55,7 +55,7 @@ _lenient_option = click.option(
 
 
 @click.command()
-@click.argument("query")
+@click.argument("query", type=opt.visible)
 @opt.limit_option(5, maximum=100)
 @_which_documents
 @_lenient_option
@@ -163,6 +163,8 @@ def delete(
         out.do_each(session, session.client.documents.delete, doc_ids, "deleted")
         return
     found = session.client.documents.delete_many(**which, dry_run=True).deleted_count
+    if not yes or dry_run:
+        out.note_lacking(session.client.documents.delete_many, which)
     if not dry_run and found:
         _confirm(found, yes=yes)
         found = session.client.documents.delete_many(**which).deleted_count
@@ -174,7 +176,7 @@ def delete(
 
 def _confirm(number: int, *, yes: bool) -> None:
     if not yes:
-        click.confirm(f"Delete {out.counted(number, 'document')}?", abort=True, err=True)
+        click.confirm(f"Delete {counted(number, 'document')}?", abort=True, err=True)
 
 
 @click.command("rebuild-index")
@@ -190,7 +192,7 @@ def rebuild_index(session: Session) -> None:
         said=lambda number: f"{number:,}",
     )
     if not session.as_json:
-        echo(f"rebuilt the index of {last.done if last else 0:,} documents")
+        echo(f"rebuilt the index of {counted(last.done if last else 0, 'document')}")
 
 
 @click.command()

@@ -14,6 +14,8 @@ from mnemon._cli.documents.gone import Indexed, remove_unchanged
 from mnemon._cli.documents.others import without_those_of_others
 from mnemon._cli.documents.sources import (
     NOT_TEXT,
+    STDIN,
+    STDIN_SOURCE,
     Skipped,
     SourceOptions,
     Unreadable,
@@ -23,7 +25,7 @@ from mnemon._cli.documents.sources import (
     read_inputs,
 )
 from mnemon._cli.options import ack_option, json_option, meta_option, scope_options, take_over_option
-from mnemon._cli.output import plain
+from mnemon._cli.output import note, plain
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.session import Session
 from mnemon._values import documents as values
@@ -37,6 +39,12 @@ from mnemon.shared.terminal import echo
 @click.option("--no-ignore", is_flag=True, help="Include the files and folders of .gitignore.")
 @click.option("--prune", is_flag=True, help="Remove the documents of files that are gone from the folders.")
 @click.option("--jsonl", is_flag=True, help="Read every input as JSON lines, whatever its name.")
+@click.option(
+    "--id",
+    "stdin_id",
+    default="",
+    help="The document id of standard input.  [default: one that follows from its content]",
+)
 @click.option("--id-prefix", default="", help="Put this before every document id.")
 @take_over_option
 @meta_option("document")
@@ -58,19 +66,29 @@ def index(
     no_ignore: bool,
     prune: bool,
     jsonl: bool,
+    stdin_id: str,
     id_prefix: str,
     take_over: bool,
     metadata: dict[str, values.MetadataValue],
 ) -> None:
     """Store files, folders, JSON lines and standard input (-).
 
-    The id of a file is its path inside the given folder, or its name; with several paths, it begins with the path. A
+    The id of a file is its path inside the given folder, or its name; with several paths, it begins with the path.
+    Standard input has the id of --id, or one that follows from its content: another text is another document. A
     .jsonl file holds one document per line: {"doc_id": "...", "content": "...", "metadata": {...}}. Files that are not
     UTF-8 text, such as PDFs and pictures, are skipped and counted, and the exit code is 1. Documents of files that are
     gone from a folder since it was indexed are named, and removed with --prune.
     """
+    if stdin_id and (STDIN not in paths or jsonl):
+        raise click.UsageError("--id names the document of standard input: give it with - and without --jsonl")
     options = SourceOptions(
-        globs, gitignore=not no_ignore, hidden=hidden, json_lines=jsonl, id_prefix=id_prefix, metadata=metadata
+        globs,
+        gitignore=not no_ignore,
+        hidden=hidden,
+        json_lines=jsonl,
+        id_prefix=id_prefix,
+        metadata=metadata,
+        stdin_id=stdin_id,
     )
     inputs = find_inputs(paths, options)
     store = session.client.documents
@@ -114,6 +132,8 @@ class _Report:
         """The documents among the sources; other sources are counted here."""
         for source in sources:
             if isinstance(source, values.Document):
+                if source.metadata.get("source") == STDIN_SOURCE and not self.session.as_json:
+                    note(f"standard input is the document {source.doc_id}")
                 self.indexed.add(source)
                 yield source
             elif isinstance(source, Skipped):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatch
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,7 +17,7 @@ from mnemon._cli.progress import count_lines
 from mnemon._json import read_json
 from mnemon._values.documents import SCOPE_FIELDS, Document, MetadataValue, Scope, SearchResult
 
-STDIN = "-"
+STDIN, STDIN_SOURCE = "-", "stdin"
 NOT_TEXT = "not UTF-8 text"
 TEXT_BYTES_MAX = 1 << 20
 FOLDER, PATH_IN_FOLDER, FILE_NAME = "source_folder", "path_in_folder", "file_name"
@@ -67,6 +68,8 @@ class SourceOptions:
     json_lines: bool = False
     id_prefix: str = ""
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    stdin_id: str = ""
+    """The id of standard input; if it is empty, it follows from the content, so that two texts are two documents."""
 
 
 def find_inputs(paths: Sequence[str], options: SourceOptions) -> list[Input | Skipped | Unreadable]:
@@ -78,7 +81,7 @@ def find_inputs(paths: Sequence[str], options: SourceOptions) -> list[Input | Sk
     found: list[Input | Skipped | Unreadable] = []
     for path in paths:
         if path == STDIN:
-            found.append(Input(STDIN, "stdin"))
+            found.append(Input(STDIN, options.stdin_id))
         elif Path(path).is_dir():
             found += _walk(Path(path), "" if len(paths) == 1 else path, options)
         else:
@@ -178,7 +181,8 @@ def _read_text(given: Input, options: SourceOptions) -> Source:
         return Skipped(given.path, NOT_TEXT)
     if not text.strip():
         return Skipped(given.path, "blank")
-    return Document(options.id_prefix + given.doc_id, text, {**inner, **_file_metadata(given), **options.metadata})
+    doc_id = given.doc_id or f"stdin-{blake2b(data, digest_size=8).hexdigest()}"
+    return Document(options.id_prefix + doc_id, text, {**inner, **_file_metadata(given), **options.metadata})
 
 
 def _read_bytes(path: str) -> bytes:
@@ -191,7 +195,7 @@ def _read_bytes(path: str) -> bytes:
 
 def _file_metadata(given: Input) -> dict[str, MetadataValue]:
     if given.path == STDIN:
-        return {"source": "stdin"}
+        return {"source": STDIN_SOURCE}
     path = Path(given.path)
     return {"source": path.as_posix(), FILE_NAME: path.name, "suffix": path.suffix, **given.folder}
 
