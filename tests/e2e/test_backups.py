@@ -197,6 +197,24 @@ def test_damage_is_found_and_names_the_file(sound: Path, tmp_path: Path, name: s
     assert not (tmp_path / "data/tenants/default").exists()
 
 
+@pytest.mark.parametrize("damaged", ["a-copy", "full"])
+def test_of_two_copies_of_a_base_the_sound_one_is_restored_and_the_damaged_one_named(
+    sound: Path, tmp_path: Path, damaged: str
+) -> None:
+    for source, target in (("full", "full"), ("full", "a-copy"), ("next", "next")):
+        copytree(sound / source, tmp_path / target)
+    file = tmp_path / damaged / "records.db"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+    done = run("restore", str(tmp_path / "next"), "--data-dir", str(tmp_path / "data"))
+
+    assert done.returncode == 0, done.stderr
+    assert (str(file) in done.stderr) == (damaged == "a-copy")
+    assert run("verify", str(tmp_path / "data")).returncode == 0
+
+
 def test_a_sound_backup_is_verified_byte_by_byte(sound: Path) -> None:
     done = run("verify", str(sound), "--json")
     assert (done.returncode, json.loads(done.stdout)["backups"]) == (0, 2)

@@ -33,7 +33,8 @@ def restore(
 ) -> None:
     """Restore the vault in the folder BACKUP, after reading every byte of it. No server may use the data folder.
 
-    The folder of an incremental backup must be beside those that it completes. Clients that follow the change feed are
+    The folder of an incremental backup must be beside those that it completes; of several copies of one, a sound one is
+    taken, and damaged ones are named. Clients that follow the change feed are
     told that their cursors are no longer valid.
     """
     from rich.console import Console
@@ -49,7 +50,7 @@ def restore(
     with Progress(*columns, console=Console(stderr=True)) as bar:
         restoration = Restoration(backup)
         task = bar.add_task("Checking", total=restoration.byte_count)
-        restoration.check(lambda count: bar.advance(task, count))
+        passed_over = restoration.check(lambda count: bar.advance(task, count))
         bar.update(task, description="Restoring")
         restoration.run(
             vaults,
@@ -61,5 +62,7 @@ def restore(
         )
     manifest = restoration.manifest
     echo(f"the vault of {tenant} is as it was on {manifest.time}, at change {manifest.sequence:,}")
+    for line in passed_over:
+        echo(f"damaged, and another copy of this backup was taken: {line}", err=True)
     for path in manifest.missing:
         echo(f"{path} was lost before the backup was made, and its events with it", err=True)

@@ -52,22 +52,22 @@ def find_backups(folder: Path) -> list[StoredBackup]:
     return [StoredBackup(path) for path in found if not is_draft(path)]
 
 
-def chain_of(newest: StoredBackup) -> list[StoredBackup]:
-    """The backup and those that it completes, newest first.
+def copies_in_chain(newest: StoredBackup) -> list[list[StoredBackup]]:
+    """The backup and those that it completes, newest first: of each, all copies that are beside it, by name.
 
     Raises:
         BackupError: one of them cannot be read, or is not beside the others.
     """
-    chain = [newest]
-    while (base := chain[-1].manifest.base) is not None:
-        beside = newest.folder.absolute().parent.glob(f"*/{MANIFEST}")
-        found = next((path for path in beside if not is_draft(path.parent) and _sha256(path) == base.sha256), None)
-        if found is None:
+    chain = [[newest]]
+    while (base := chain[-1][0].manifest.base) is not None:
+        beside = sorted(newest.folder.absolute().parent.glob(f"*/{MANIFEST}"))
+        found = [path.parent for path in beside if not is_draft(path.parent) and _sha256(path) == base.sha256]
+        if not found:
             raise BackupError(
-                f"{chain[-1].folder} completes the backup {base.backup_id}, which is not beside it, or whose "
+                f"{chain[-1][0].folder} completes the backup {base.backup_id}, which is not beside it, or whose "
                 f"{MANIFEST} is damaged: put that backup into {newest.folder.absolute().parent}"
             )
-        chain.append(StoredBackup(found.parent))
+        chain.append([StoredBackup(folder) for folder in found])
     return chain
 
 

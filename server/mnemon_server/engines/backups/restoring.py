@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mnemon_server.domain.backup import RECORDS, BackupError, Manifest
 from mnemon_server.domain.errors import ConfigurationError, StorageFailedError
-from mnemon_server.engines.backups.chain import StoredBackup, assemble, chain_of, damage_of
+from mnemon_server.engines.backups.chain import StoredBackup, assemble, copies_in_chain, damage_of
 from mnemon_server.engines.folder import FolderInUseError, FolderLock
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
 from mnemon_server.engines.private import create_folder, sync
@@ -23,7 +23,8 @@ class Restoration:
         Raises:
             BackupError: the backup, or one that it completes, cannot be read or is not there.
         """
-        self._chain = chain_of(StoredBackup(folder))
+        self._copies = copies_in_chain(StoredBackup(folder))
+        self._chain = [copies[0] for copies in self._copies]
 
     @property
     def manifest(self) -> Manifest:
@@ -36,15 +37,30 @@ class Restoration:
         stored = sum(file.size for backup in self._chain for file in backup.files)
         return stored + sum(file.size for file in self.manifest.files)
 
-    def check(self, advance: Callable[[int], object]) -> None:
-        """Reads every byte of the backups.
+    def check(self, advance: Callable[[int], object]) -> list[str]:
+        """Reads every byte of the backups, and of each takes the first copy that is sound.
+
+        Returns:
+            The damaged files of copies that are passed over, each with its problem.
 
         Raises:
-            BackupError: files are damaged; the message names them.
+            BackupError: every copy of a backup is damaged; the message names the files.
         """
-        found = [f"{path}: {problem}" for backup in self._chain for path, problem in damage_of(backup, advance)]
-        if found:
-            raise BackupError("the backup is damaged, and nothing was restored:\n" + "\n".join(found))
+        damage, beyond = list[str](), list[str]()
+        for place, copies in enumerate(self._copies):
+            found = list[str]()
+            for copy in copies:
+                problems = [f"{path}: {problem}" for path, problem in damage_of(copy, advance)]
+                found += problems
+                if not problems:
+                    self._chain[place] = copy
+                    damage += found
+                    break
+            else:
+                beyond += found
+        if beyond:
+            raise BackupError("the backup is damaged, and nothing was restored:\n" + "\n".join(beyond))
+        return damage
 
     def run(
         self,
