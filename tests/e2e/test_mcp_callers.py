@@ -26,21 +26,26 @@ async def session(url: str, mode: str, **headers: str) -> AsyncIterator[McpClien
         yield client
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_each_request_is_made_as_the_caller_whose_credential_it_has(tmp_path: Path, mode: str) -> None:
+async def tell_apart(url: str, mode: str, ada: str, bob: str) -> None:
+    """Each of two callers finds what is their own, in turn."""
+    async with (
+        session(url, mode, **dict(bearer(ada))) as hers,
+        session(url, mode, **dict(bearer(bob))) as his,
+    ):
+        await hers.call_tool("manage_memory", {"content": "Ada has a cat."})
+        await his.call_tool("manage_memory", {"content": "Bob has a dog."})
+        for tools, expected in ((hers, "Ada has a cat."), (his, "Bob has a dog."), (hers, "Ada has a cat.")):
+            found = json.loads(text_of(await tools.call_tool("search_memory", {"query": "has a cat or dog"})))
+            assert {each["value"]["content"] for each in found} == {expected}
+
+
+async def test_each_request_is_made_as_the_caller_whose_credential_it_has(tmp_path: Path) -> None:
     ada, bob = (make_key(tmp_path, "writer", "--user", name, "--namespace", f"users.{name}") for name in ("ada", "bob"))
     async with guarded_server(tmp_path) as connection:
         with http_process(str(connection.server.address)) as process:
             url = await asyncio.to_thread(process.url)
-            async with (
-                session(url, mode, **dict(bearer(ada))) as hers,
-                session(url, mode, **dict(bearer(bob))) as his,
-            ):
-                await hers.call_tool("manage_memory", {"content": "Ada has a cat."})
-                await his.call_tool("manage_memory", {"content": "Bob has a dog."})
-                for tools, expected in ((hers, "Ada has a cat."), (his, "Bob has a dog."), (hers, "Ada has a cat.")):
-                    found = json.loads(text_of(await tools.call_tool("search_memory", {"query": "has a cat or dog"})))
-                    assert [each["value"]["content"] for each in found] == [expected]
+            for mode in ("auto", "legacy"):
+                await tell_apart(url, mode, ada, bob)
             async with mnemon.AsyncClient(str(connection.server.address), api_key=ada) as client:
                 async with client.acting_as(bob) as acting:
                     assert (await acting.who_am_i()).users == ("bob",)

@@ -126,8 +126,8 @@ OTHER_FORMS: tuple[tuple[str, Any], ...] = (
 async def test_the_document_and_the_server_agree_on_every_form_of_a_value(tmp_path: Path) -> None:
     api = DescribedApi(json.loads(DOCUMENT.read_text("utf-8")))
     differences, verdicts = [], set()
+    credential = f"Bearer {make_key(tmp_path, 'admin')}"
     async with guarded_server(tmp_path, http_listen="127.0.0.1:0") as server, http_client(server) as client:
-        credential = f"Bearer {make_key(tmp_path, 'admin')}"
         client.headers = httpx.Headers(
             {"authorization": credential, "content-type": JSON, "connect-timeout-ms": "20000"}
         )
