@@ -62,6 +62,23 @@ def small_segments(vault: SQLiteVault, clock: ManualClock, count: int = 4) -> No
     wait_until(lambda: vault.events.status().unsealed_count == 3)
 
 
+def test_a_summary_of_everybody_follows_removals_and_the_files_that_they_rewrite(folder: Path) -> None:
+    def summarized(events: EventEngine) -> int:
+        found = {events.summarize(ALL).event_count for _ in range(2)}
+        assert found == {sum(count for _, count in events.summarize(ALL).days)}
+        return found.pop()
+
+    with closing(opened(folder)) as vault:
+        assert summarized(vault.events) == 43
+        before = segments(folder)
+        vault.events.prune(get(vault.events, "e3", "e30", "e42"), PruneReason.REQUESTED).result()
+        assert summarized(vault.events) == 40
+        wait_until(lambda: not set(before) & set(segments(folder)))
+        assert summarized(vault.events) == 40
+        append(vault.events, happening("e43"))
+        assert summarized(vault.events) == 41
+
+
 # Damage
 
 

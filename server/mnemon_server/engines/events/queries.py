@@ -16,6 +16,7 @@ from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
 from mnemon_server.domain.events import EventPosition, EventSelection, StoredEvent
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN, Scope
 from mnemon_server.engines.events.catalogue import SealedSegment, Snapshot
+from mnemon_server.engines.events.segment_files import DayCounts
 from mnemon_server.engines.events.tables import existing_events
 from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.sqlite.query import fetch, id_array, ids_from_text
@@ -147,6 +148,11 @@ class Source:
         earliest, latest = self.segment.row.min_time_us, self.segment.row.max_time_us
         return INT64_MIN if earliest is None else earliest, INT64_MAX if latest is None else latest
 
+    def is_within(self, selection: Selection) -> bool:
+        """Whether all its events are within the window."""
+        earliest, latest = self.span
+        return selection.start_us <= earliest and latest <= selection.end_us
+
     def may_match(self, selection: Selection) -> bool:
         """Whether the catalogue does not exclude that an event matches."""
         earliest, latest = self.span
@@ -203,9 +209,9 @@ def _counts_in(source: Source, selection: Selection) -> tuple[int, int]:
         in_context = of_user
     else:
         in_context = source.count(selection.context())
-    earliest, latest = source.span
-    if not in_context or (selection.start_us <= earliest and latest <= selection.end_us):
+    if not in_context or source.is_within(selection):
         return in_context, in_context
+    earliest, latest = source.span
     if earliest > selection.end_us or latest < selection.start_us:
         return in_context, 0
     return in_context, source.count(selection.context(), selection.window())
@@ -281,15 +287,27 @@ def summarize(snapshot: Snapshot, selection: Selection) -> Summary:
     for source in sources(snapshot):
         if not source.may_match(selection):
             continue
+        for event_type, day, number, first, last in _days_in(source, selection):
+            types[event_type] += number
+            days[day] += number
+            earliest.append(first)
+            latest.append(last)
+    return Summary(min(earliest, default=None), max(latest, default=None), types, days)
+
+
+def _days_in(source: Source, selection: Selection) -> DayCounts:
+    """Counts of the matches of a source, by type and day."""
+
+    def count() -> DayCounts:
         where, parameters = source.filtered(selection.context(), selection.window())
         statement = f"SELECT type, {_DAY} AS day, count(*), min(time), max(time) {where} GROUP BY type, day"
         with source.lend() as connection:
-            for event_type, day, number, first, last in fetch(connection, statement, parameters):
-                types[event_type] += number
-                days[day] += number
-                earliest.append(first)
-                latest.append(last)
-    return Summary(min(earliest, default=None), max(latest, default=None), types, days)
+            return fetch(connection, statement, parameters)
+
+    segment = source.segment
+    if segment is None or len(segment.dead) or not selection.takes_all or not source.is_within(selection):
+        return count()
+    return source.snapshot.files.days(segment.row.file_name, count)
 
 
 def alive(snapshot: Snapshot, first: int, last: int) -> Sequences:

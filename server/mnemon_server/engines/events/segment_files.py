@@ -9,11 +9,11 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from sys import intern
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import apsw
@@ -69,6 +69,9 @@ CREATE TABLE segment (
 ) STRICT""",
     "CREATE TABLE segment_user (user TEXT PRIMARY KEY, event_count INTEGER NOT NULL) STRICT, WITHOUT ROWID",
 )
+
+DayCounts: TypeAlias = Sequence[tuple[str, int, int, int, int]]
+"""Of each type and day: how many events, and the times of the first and the last."""
 
 log = logging.getLogger(__name__)
 
@@ -334,6 +337,7 @@ class SegmentFiles:
         self._idle: OrderedDict[str, list[apsw.Connection]] = OrderedDict()
         self._idle_count = 0
         self._gone: set[str] = set()
+        self._days: dict[str, DayCounts] = {}
         self._in_memory: dict[str, tuple[apsw.Connection, threading.Lock]] = {}
         self._is_closed = False
 
@@ -370,8 +374,19 @@ class SegmentFiles:
         with self.lend(row.file_name) as connection:
             return read_summary(connection, row.segment_id, row.generation)
 
+    def days(self, name: str, count: Callable[[], DayCounts]) -> DayCounts:
+        """The counts of all events in a file, which never changes: `count` is called once, and its result is kept."""
+        found = self._days.get(name)
+        if found is None:
+            found = count()
+            with self._lock:
+                if name not in self._gone:
+                    self._days[name] = found
+        return found
+
     def hold(self, name: str, connection: apsw.Connection) -> None:
         """Lets reads of a file use a database in memory instead, until `forget`."""
+        self._days.pop(name, None)
         self._in_memory[name] = connection, threading.Lock()
 
     def forget(self, name: str) -> None:
@@ -380,6 +395,7 @@ class SegmentFiles:
             idle = self._idle.pop(name, [])
             self._idle_count -= len(idle)
             self._gone.add(name)
+            self._days.pop(name, None)
         self._in_memory.pop(name, None)
         for connection in idle:
             close_quietly(connection)
