@@ -215,10 +215,11 @@ async def test_a_blank_query_finds_nothing(memories: Any, query: str) -> None:
          ["mode", "filter.filter", "view", "limit", "min_score"]),
     ],
 )  # fmt: skip
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_search_with_values_out_of_range_is_refused_by_field(
-    memories: Any, fields: Any, wrong: list[str]
+    shared: Connection, fields: Any, wrong: list[str]
 ) -> None:
-    assert await wrong_fields(memories.SearchMemories(pb.SearchMemoriesRequest(**fields))) == wrong
+    assert await wrong_fields(shared.memories.SearchMemories(pb.SearchMemoriesRequest(**fields))) == wrong
 
 
 async def test_an_explanation_adds_up_to_the_score_and_comes_only_on_request(memories: Any) -> None:

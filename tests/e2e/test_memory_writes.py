@@ -72,8 +72,9 @@ async def test_every_invalid_field_is_named_at_once(memories: Any) -> None:
 @pytest.mark.parametrize(
     "embedding", [[1.0], [0.0] * DIMENSION, [float("nan")] * DIMENSION, [float("inf")] * DIMENSION], ids=len
 )
-async def test_a_vector_of_another_dimension_or_of_zeros_is_refused(memories: Any, embedding: list[float]) -> None:
-    assert violations(await failure_of(memories.CreateMemory(create("x", embedding=embedding)))) == {"embedding"}
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_vector_of_another_dimension_or_of_zeros_is_refused(shared: Connection, embedding: list[float]) -> None:
+    assert violations(await failure_of(shared.memories.CreateMemory(create("x", embedding=embedding)))) == {"embedding"}
 
 
 async def test_a_given_vector_is_the_one_that_is_searched(memories: Any) -> None:
@@ -223,11 +224,12 @@ async def test_a_mask_may_name_metadata_or_scope_as_a_whole(memories: Any) -> No
         (("type", "content", "nonsense"), {"memory.content", "update_mask"}),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_mask_that_is_empty_or_names_a_fixed_field_is_refused(
-    memories: Any, paths: tuple[str, ...], wrong: set[str]
+    shared: Connection, paths: tuple[str, ...], wrong: set[str]
 ) -> None:
-    [memory] = await remember(memories, "a")
-    assert violations(await failure_of(memories.UpdateMemory(update(memory.memory_id, *paths)))) == wrong
+    [memory] = await remember(shared.memories, "a")
+    assert violations(await failure_of(shared.memories.UpdateMemory(update(memory.memory_id, *paths)))) == wrong
 
 
 async def test_a_key_in_a_mask_is_refused_with_the_fields_that_change_keys(memories: Any) -> None:
@@ -250,12 +252,13 @@ async def test_a_key_in_a_mask_is_refused_with_the_fields_that_change_keys(memor
         (("metadata",), {"remove_metadata": ["a"]}, {"update_mask"}),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_invalid_keys_to_set_or_remove_are_named(
-    memories: Any, paths: tuple[str, ...], keys: dict[str, Any], wrong: set[str]
+    shared: Connection, paths: tuple[str, ...], keys: dict[str, Any], wrong: set[str]
 ) -> None:
-    [memory] = await remember(memories, "a", metadata=metadata(a=0))
-    assert violations(await failure_of(memories.UpdateMemory(update(memory.memory_id, *paths, **keys)))) == wrong
-    assert dict((await get(memories, memory.memory_id)).metadata) == metadata(a=0)
+    [memory] = await remember(shared.memories, "a", metadata=metadata(a=0))
+    assert violations(await failure_of(shared.memories.UpdateMemory(update(memory.memory_id, *paths, **keys)))) == wrong
+    assert dict((await get(shared.memories, memory.memory_id)).metadata) == metadata(a=0)
 
 
 async def test_a_change_of_other_keys_is_another_request(memories: Any) -> None:
@@ -419,9 +422,10 @@ async def test_a_memory_may_come_with_its_id_but_not_with_another_memorys(connec
 @pytest.mark.parametrize(
     "memory_id", ["tea", "3F0C6F0E-5B51-4A53-9D4E-0B6A3F4F8F11", "3f0c6f0e5b514a539d4e0b6a3f4f8f11"]
 )
-async def test_an_id_that_is_not_a_uuid_is_refused_with_an_example(connection: Connection, memory_id: str) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_id_that_is_not_a_uuid_is_refused_with_an_example(shared: Connection, memory_id: str) -> None:
     request = pb.CreateMemoryRequest(memory=pb.Memory(memory_id=memory_id, content="Ada likes tea."))
-    error = await failure_of(connection.memories.CreateMemory(request))
+    error = await failure_of(shared.memories.CreateMemory(request))
     [violation] = detail(error, error_details_pb2.BadRequest).field_violations
     assert violation.field == "memory.memory_id"
     assert "3f0c6f0e-5b51-4a53-9d4e-0b6a3f4f8f11" in violation.description

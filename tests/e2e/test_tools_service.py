@@ -168,11 +168,12 @@ async def test_an_unknown_tool_is_not_found_and_the_known_ones_are_named(tools: 
         ("search_memory", {"query": "x", "filter": {"rank": {"$near": 1}}}, "filter.rank"),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_arguments_that_violate_the_schema_are_refused(
-    connection: Connection, tool: str, arguments: dict[str, Any], field: str
+    shared: Connection, tool: str, arguments: dict[str, Any], field: str
 ) -> None:
-    assert violations(await failure_of(call(connection.tools, tool, arguments))) == {field}
-    assert await everything(connection.facts) == []
+    assert violations(await failure_of(call(shared.tools, tool, arguments))) == {field}
+    assert await everything(shared.facts) == []
 
 
 async def test_a_context_without_a_namespace_is_a_configuration_error(tools: Any) -> None:
