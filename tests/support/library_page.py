@@ -14,41 +14,32 @@ EXAMPLES = blocks(PAGE, {"python"})
 PROGRAM = "\n".join(each.text for each in EXAMPLES)
 OWN_STORES = """
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 from mnemon_server.vector_store import Neighbour, StoredText, VectorStore
 
-class Required:
-    def store(self, id: str, content: str, metadata: dict[str, Any]) -> None:
-        raise NotImplementedError
-    def get(self, id: str) -> StoredText | None:
-        raise NotImplementedError
-    def search(self, query: str, n_results: int, where: dict[str, Any] | None = None) -> list[Neighbour]:
-        raise NotImplementedError
-    def delete(self, id: str) -> None:
-        raise NotImplementedError
-    def update_metadata(self, id: str, metadata: dict[str, Any]) -> None:
-        raise NotImplementedError
-    def count(self) -> int:
-        raise NotImplementedError
-    def heartbeat(self) -> bool:
-        raise NotImplementedError
+class Required(Protocol):
+    def store(self, id: str, content: str, metadata: dict[str, Any]) -> None: ...
+    def get(self, id: str) -> StoredText | None: ...
+    def search(self, query: str, n_results: int, where: dict[str, Any] | None = None) -> list[Neighbour]: ...
+    def delete(self, id: str) -> None: ...
+    def update_metadata(self, id: str, metadata: dict[str, Any]) -> None: ...
+    def count(self) -> int: ...
+    def heartbeat(self) -> bool: ...
 
-class Wider:
-    async def index_document(self, doc_id: str, content: str, metadata: Mapping[str, object] | None = None) -> bool:
-        raise NotImplementedError
+class Wider(Protocol):
+    async def index_document(self, doc_id: str, content: str, metadata: Mapping[str, object] | None = None) -> bool: ...
     async def search(
         self, query: str, top_k: int = 5, filters: Mapping[str, object] | None = None
-    ) -> list[SearchResult]:
-        raise NotImplementedError
-    async def get_by_id(self, doc_id: str) -> Document | None:
-        raise NotImplementedError
-    async def delete(self, doc_id: str) -> bool:
-        raise NotImplementedError
-    async def health_check(self) -> bool:
-        raise NotImplementedError
+    ) -> list[SearchResult]: ...
+    async def get_by_id(self, doc_id: str) -> Document | None: ...
+    async def delete(self, doc_id: str) -> bool: ...
+    async def health_check(self) -> bool: ...
 
-own: VectorStore = Required()
-wider: KnowledgeStore = Wider()
+def as_vector_store(own: Required) -> VectorStore:
+    return own
+
+def as_knowledge_store(own: Wider) -> KnowledgeStore:
+    return own
 """
 """Classes with the signatures of the requirements, and with wider ones: both must pass as stores."""
 
