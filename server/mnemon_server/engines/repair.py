@@ -1,6 +1,6 @@
 """Repairs the vault in a folder that no server uses: what is derived from its records and its events is made anew."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,15 @@ from mnemon_server.engines.access_copy import AccessCopy
 from mnemon_server.engines.access_file import COPY_NAME, FILE_NAME, LOCK_NAME, AccessDamagedError, AccessFile
 from mnemon_server.engines.events.engine import EventRecords
 from mnemon_server.engines.events.inspection import SegmentReport, find_segments, inspect_folder
+from mnemon_server.engines.events.segment_files import SegmentDamagedError
+from mnemon_server.engines.events.segments import lost_count
 from mnemon_server.engines.events.text_file import discard
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock, alone
 from mnemon_server.engines.master_keys import VaultKeyError
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
+from mnemon_server.engines.sqlite.pages.database import has_log
 from mnemon_server.engines.sqlite.pages.mark import MARK_FILE
 from mnemon_server.engines.sqlite.schema import open_reader
 from mnemon_server.engines.sqlite.upkeep.rebuilding import NotDerivableError, rebuild
@@ -197,19 +200,18 @@ class VaultRepair:
         yield from (Finding(self._name(path), "the file is missing") for path in missing)
         unsound = [each for each in self._inspected() if not each.is_sound]
         left, lost, problem = set[Path](), 0, ""
-        if self._dry_run:
-            lost = len(unsound)
-        elif unsound or missing or self._must_open:
+        if unsound or missing or (self._must_open and not self._dry_run):
             try:
-                lost = self._scrubbed()
+                lost = self._lost_by({each.path.name for each in unsound} | {path.name for path in missing})
             except RecordDamagedError as error:
                 problem = str(error)
-            left = {each.path for each in self._inspected() if not each.is_sound}
+            if not self._dry_run:
+                left = {each.path for each in self._inspected() if not each.is_sound}
         for each in unsound:
             remedy = "" if each.path in left else "rewritten with the events that can be read"
             yield Finding(self._name(each.path), each.problem, remedy)
         if lost:
-            yield Finding(TIMELINE, f"{'at least ' if self._dry_run else ''}{lost:,} events are lost")
+            yield Finding(TIMELINE, f"lost events: {lost:,}")
         if problem:
             yield Finding(RECORDS, problem)
 
@@ -224,6 +226,16 @@ class VaultRepair:
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self._keys.folder))
+
+    def _lost_by(self, names: Collection[str]) -> int:
+        """Repairs the timeline; returns how many events it lost. A dry run only counts those in the files."""
+        if not self._dry_run:
+            return self._scrubbed()
+        try:
+            with closing(open_still(self._file, self._keys)) as records:
+                return lost_count(self._keys, records, names, is_at_rest=not has_log(self._file))
+        except (apsw.Error, SegmentDamagedError) as error:
+            raise RecordDamagedError(RECORDS) from error
 
     def _scrubbed(self) -> int:
         """Opens the vault, which rewrites its key file and its mark, and repairs the timeline; returns how many events

@@ -165,14 +165,14 @@ class Draft:
         return connect(self._path, self._keys, flags=MODE_NEW | apsw.SQLITE_OPEN_URI)
 
     @contextmanager
-    def attached(self, path: Path) -> Iterator[None]:
-        """Makes the events of a database of the vault available to `copy`.
+    def attached(self, path: Path, *, is_at_rest: bool = False) -> Iterator[None]:
+        """Makes the events of a database of the vault available to `copy`. One at rest has no journal, and gets none.
 
         Raises SegmentDamagedError if it cannot be read.
         """
         key = self._keys.find()
         # A segment has no writer, so there is nothing to lock and no journal to look for.
-        options = "mode=ro&immutable=1" if path.suffix == SUFFIX else "mode=ro"
+        options = "mode=ro&immutable=1" if is_at_rest or path.suffix == SUFFIX else "mode=ro"
         uri = f"file:{quote(str(path.absolute()))}?{options}&cipher={CIPHER}"
         self._source = path.name
         with self._guarded(path.name):

@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import apsw
@@ -34,6 +35,7 @@ from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.query import ids_from_text
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 Group: TypeAlias = list[SealedSegment]
 """Neighbouring segments that become one."""
@@ -217,12 +219,7 @@ class SegmentStore:
         try:
             with draft.attached(self.files.keys.folder / RECORDS):
                 draft.copy(row.segment_id, row.last_sequence, dead)
-            try:
-                with draft.attached(self.files.folder / row.file_name):
-                    for first, last in np.frombuffer(row.runs, np.int64).reshape(-1, 2).tolist():
-                        _salvage(draft, first, last, dead)
-            except SegmentDamagedError as damage:
-                log.warning("nothing can be read from it: %s", damage)
+            _salvage_all(draft, self.files.folder, row, dead)
         except BaseException:
             draft.abandon()
             raise
@@ -349,6 +346,42 @@ def _mark_removed_meanwhile(records: apsw.Connection, row: SegmentRow) -> None:
     if records.execute(f"SELECT count(*) {source}", bounds).get != row.event_count:
         left = ids_from_text(records.execute(f"SELECT group_concat(sequence) {source}", bounds).get)
         tables.mark_dead(records, np.setdiff1d(row.sequences(), left).tolist())
+
+
+def lost_count(keys: VaultKeyFile, records: apsw.Connection, names: Collection[str], *, is_at_rest: bool) -> int:
+    """The number of events that a repair of these files would lose. Nothing is changed.
+
+    Args:
+        keys: the key of the vault, in its folder.
+        records: a connection to its records.db.
+        names: the files of segments that are damaged or missing.
+        is_at_rest: whether records.db has no journal.
+
+    Raises:
+        SegmentDamagedError: records.db cannot be read.
+    """
+    files, dead, lost = SegmentFiles(keys), tables.dead_sequences(records), 0
+    for row in tables.segments(records):
+        if row.is_sealed and row.file_name in names:
+            draft = files.draft(row, in_memory=True)
+            try:
+                with draft.attached(keys.folder / RECORDS, is_at_rest=is_at_rest):
+                    draft.copy(row.segment_id, row.last_sequence, dead)
+                _salvage_all(draft, files.folder, row, dead)
+                lost += len(np.setdiff1d(np.setdiff1d(row.sequences(), dead), draft.sequences()))
+            finally:
+                draft.abandon()
+    return lost
+
+
+def _salvage_all(draft: Draft, folder: Path, row: SegmentRow, dead: Sequences) -> None:
+    """Copies all events of a damaged segment that can be read."""
+    try:
+        with draft.attached(folder / row.file_name):
+            for first, last in np.frombuffer(row.runs, np.int64).reshape(-1, 2).tolist():
+                _salvage(draft, first, last, dead)
+    except SegmentDamagedError as damage:
+        log.warning("nothing can be read from it: %s", damage)
 
 
 def _salvage(draft: Draft, first: int, last: int, dead: Sequences) -> None:
