@@ -13,8 +13,17 @@ from pathlib import Path
 import click
 import numpy as np
 from mnemon import Client, Document, Scope, SearchMode, View
-from mnemon_server.services.search.reranking import DEPTH, FEATURES, WEIGHTS_FILE, Ranker, features, log_odds
-from mnemon_server.services.search.turns import REACH, Turn, answering
+from mnemon_server.services.search.reranking import (
+    DEPTH,
+    FEATURES,
+    REACH,
+    WEIGHTS_FILE,
+    Ranker,
+    Turn,
+    answering,
+    features,
+    log_odds,
+)
 from numpy.typing import NDArray
 
 from tests.bench.conversations import Conversation, Question, load_conversations

@@ -19,11 +19,9 @@ from mnemon._values.memories import TAGS, MemoryFilters, MemoryTagChanges, Memor
 from mnemon.v1 import episodic_pb2, memory_pb2, semantic_pb2
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.memories import FILTER_FIELDS
-from mnemon_server.services.memories.field_masks import apply_change
-from mnemon_server.services.memories.filters import record_filter
+from mnemon_server.services.memories.checks import apply_change, record_filter
 from mnemon_server.services.memories.stored_form import to_document, to_memory
-from mnemon_server.transport.convert.memories import fill_memory
-from mnemon_server.transport.convert.memory_requests import read_create, read_list, read_update
+from mnemon_server.transport.convert.memories import fill_memory, read_create, read_list, read_update
 
 from tests.support.repository import ROOT
 

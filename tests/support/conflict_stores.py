@@ -20,7 +20,7 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.services.background.offload import completion
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.rules.store import RuleStore

@@ -7,8 +7,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon_server.ranking.analysis import STEMMED_WORDS
-from mnemon_server.ranking.keywords import QUERY_TERMS_MAX
+from mnemon_server.ranking.analysis import QUERY_TERMS_MAX, STEMMED_WORDS
 
 
 def finds(query: str, text: str) -> bool:

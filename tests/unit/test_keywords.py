@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT
-from mnemon_server.ranking.analysis import STEMMED_WORDS
-from mnemon_server.ranking.keywords import QUERY_TERMS_MAX, analyze, query_terms
-from mnemon_server.ranking.languages import STOP_WORDS
+from mnemon_server.ranking.analysis import QUERY_TERMS_MAX, STEMMED_WORDS, STOP_WORDS, analyze, query_terms
 
 TABLES = fts.KeywordTables("note", STEMMED_WORDS)
 WORDS = ["ada", "boat", "cedar", "drum", "ember", "fern", "glade", "harbor", "iris", "jade"]

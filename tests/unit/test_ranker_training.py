@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mnemon_server.services.search.reranking import FEATURES
-from mnemon_server.services.search.turns import Turn
+from mnemon_server.services.search.reranking import FEATURES, Turn
 
 from tests.bench.metrics import measure
 from tests.bench.train_ranker import Asked, measure_ranker, train, write_weights

@@ -1,8 +1,9 @@
 """One queue in front of the model: concurrent calls share batches, and queries take priority."""
 
 import asyncio
+import hashlib
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
@@ -14,14 +15,13 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemon_server.domain.errors import EmbeddingError, EmbeddingUnavailableError, NotServingError, TooManyRequestsError
-from mnemon_server.domain.observation.figures import BATCH_SECONDS, BATCH_TEXTS
-from mnemon_server.domain.observation.tracing import traced
+from mnemon_server.domain.observation.figures import BATCH_SECONDS, BATCH_TEXTS, traced
 from mnemon_server.embedding.base import Embedder, EmbeddingModel, Span, Vector, Vectors
 from mnemon_server.embedding.batch_queue import BatchQueue, Item
 from mnemon_server.embedding.unrelated import unrelated_cosine
-from mnemon_server.embedding.vector_cache import VectorCache, text_key
 
 BATCH_TOKENS_MAX = 256
 """Maximum tokens in a bulk batch. That is one run of the model, about 30 ms on one core; an urgent text may have to
@@ -445,3 +445,39 @@ def _error_from(cause: Exception) -> EmbeddingError:
 
 def _closed_error() -> NotServingError:
     return NotServingError("the server is shutting down")
+
+
+_KEY_BYTES = 16
+
+
+def text_key(text: str) -> bytes:
+    """The cache key of a text: its digest, so that the cache does not hold the text."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
+
+
+class VectorCache:
+    """A bounded map from digests to vectors. It evicts the least recently used entries. Not thread-safe."""
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._entries: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+
+    def get(self, key: bytes) -> NDArray[np.float32] | None:
+        """The vector stored under a digest, or None."""
+        vector = self._entries.get(key)
+        if vector is not None:
+            self._entries.move_to_end(key)
+        return vector
+
+    def clear(self) -> None:
+        """Drops all vectors."""
+        self._entries.clear()
+
+    def put(self, key: bytes, vector: NDArray[np.float32]) -> None:
+        """Stores a copy of a vector, because a row view would keep its whole batch in memory."""
+        if self._entries_max < 1:
+            return
+        self._entries[key] = vector.copy()
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._entries_max:
+            self._entries.popitem(last=False)

@@ -14,9 +14,17 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.base import EmbeddingModel, ModelOptions, Vectors
-from mnemon_server.embedding.encoder import INPUTS, INTEGERS, Encoder, Pool, first_token, last_token, mean_of_tokens
 from mnemon_server.embedding.files import sha256_of
-from mnemon_server.embedding.onnx import OnnxEmbedder
+from mnemon_server.embedding.onnx import (
+    INPUTS,
+    INTEGERS,
+    Encoder,
+    OnnxEmbedder,
+    Pool,
+    first_token,
+    last_token,
+    mean_of_tokens,
+)
 from mnemon_server.embedding.onnx_session import open_session
 from mnemon_server.embedding.tokenizer import TextTokenizer
 

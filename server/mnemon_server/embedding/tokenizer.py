@@ -1,15 +1,52 @@
 """Texts as tokens, and as many of them as a model reads."""
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from mnemon_server.domain.errors import EmbeddingError
+from mnemon_server.embedding.batcher import text_key
 from mnemon_server.embedding.coverage import read_scripts
-from mnemon_server.embedding.token_cache import Tokens
+
+Tokens = NDArray[np.int32]
+
+
+class TokenCache:
+    """A bounded map from texts (stored as digests) to token ids. It evicts the oldest entries. Thread-safe."""
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[bytes, Tokens] = OrderedDict()
+
+    def get(self, text: str) -> Tokens | None:
+        """The tokens of a text. The entry stays."""
+        with self._lock:
+            return self._entries.get(text_key(text))
+
+    def take(self, text: str) -> Tokens | None:
+        """The tokens of a text. Removes the entry, because a text is embedded once."""
+        with self._lock:
+            return self._entries.pop(text_key(text), None)
+
+    def clear(self) -> None:
+        """Drops all tokens."""
+        with self._lock:
+            self._entries.clear()
+
+    def put(self, text: str, tokens: Tokens) -> None:
+        """Stores the tokens of a text."""
+        with self._lock:
+            self._entries[text_key(text)] = tokens
+            if len(self._entries) > self._entries_max:
+                self._entries.popitem(last=False)
+
 
 UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 """Names of the token for characters outside the vocabulary, of both kinds of vocabularies."""

@@ -32,9 +32,8 @@ from mnemon_server.engines.quantized import round_vectors
 from mnemon_server.engines.sqlite import requests, tombstones, values
 from mnemon_server.engines.sqlite.change_log import SQLiteChangeLog
 from mnemon_server.engines.sqlite.connections import Connections
-from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable
+from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable, store_heads, stored_heads
 from mnemon_server.engines.sqlite.follower import Follower
-from mnemon_server.engines.sqlite.heads import store_heads, stored_heads
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.keywords.packing import KeywordPacking
 from mnemon_server.engines.sqlite.mutations import Mutations

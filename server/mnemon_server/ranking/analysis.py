@@ -15,14 +15,185 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import chain
 from typing import Protocol
 
 import Stemmer
+from stop_words import get_stop_words
 
-from mnemon_server.ranking import languages
-from mnemon_server.ranking.keywords import HAN, HANGUL, KANA, QUERY_TERMS_MAX
-from mnemon_server.ranking.languages import ENGLISH, TURKISH, VIETNAMESE
+QUERY_TERMS_MAX = 256
+
+HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+HANGUL = "\uac00-\ud7a3"
+_CJK_RUN = re.compile(f"[{HAN}{KANA}{HANGUL}]+")
+_WIDTH_FORMS = re.compile("[\uff00-\uffef]+")
+_WHOLE_WORD = re.compile(r"[^\W_]+")
+
+
+def analyze(text: str) -> str:
+    """The text with each run of CJK characters as overlapping pairs: "東京都" becomes "東京 京都". A single one stays.
+
+    Other text is only normalised: composed characters, and full-width forms to normal width. An index that was filled
+    by a different version of this function must be rebuilt, because its entries could not be deleted.
+    """
+    if text.isascii():
+        return text
+    text = _WIDTH_FORMS.sub(lambda run: unicodedata.normalize("NFKC", run[0]), unicodedata.normalize("NFC", text))
+    return _CJK_RUN.sub(_pairs, text)
+
+
+def query_terms(text: str) -> list[str]:
+    """The distinct words of a query, in lower case and in order, at most 256. Stop words are left out unless the query
+    has no other words.
+    """
+    words = dict.fromkeys(word.lower() for word in _WHOLE_WORD.findall(analyze(text)))
+    telling = [word for word in words if word not in STOP_WORDS]
+    return (telling or list(words))[:QUERY_TERMS_MAX]
+
+
+def _pairs(run: re.Match[str]) -> str:
+    characters = run[0]
+    pairs = [characters[i : i + 2] for i in range(len(characters) - 1)]
+    return f" {' '.join(pairs or [characters])} "
+
+
+ENGLISH, TURKISH, VIETNAMESE = "english", "turkish", "vietnamese"
+
+LATIN_LANGUAGES = (
+    ENGLISH,
+    "spanish",
+    "french",
+    "portuguese",
+    "german",
+    "indonesian",
+    TURKISH,
+    VIETNAMESE,
+    "italian",
+    "polish",
+    "dutch",
+    "romanian",
+    "hungarian",
+    "czech",
+    "swedish",
+    "catalan",
+    "danish",
+    "finnish",
+    "norwegian",
+)
+"""The languages in Latin letters that are told apart, by the names of their stemmers. Of languages that are equally
+likely, the earlier one is taken.
+"""
+
+_SCRIPTS = (
+    ("russian", "\u0400-\u052f"),
+    ("greek", "\u0370-\u03ff\u1f00-\u1fff"),
+    ("arabic", "\u0600-\u06ff\u0750-\u077f"),
+    ("hindi", "\u0900-\u097f"),
+    ("armenian", "\u0530-\u058f"),
+    ("tamil", "\u0b80-\u0bff"),
+)
+"""The stemmer for words in each other script that has one, and the script's letters."""
+OTHER_LANGUAGES = tuple(name for name, _ in _SCRIPTS)
+"""The stemmers of the other scripts."""
+_SCRIPT = re.compile("|".join(f"(?P<{name}>[{letters}])" for name, letters in _SCRIPTS))
+
+_LANGUAGE_LETTERS = {
+    "ß": ("german",),
+    "ä": ("german", "finnish", "swedish"),
+    "ö": ("german", "finnish", "swedish", "hungarian", "turkish"),
+    "å": ("danish", "norwegian", "swedish"),
+    "æø": ("danish", "norwegian"),
+    "ñ¿¡": ("spanish",),
+    "ãõ": ("portuguese",),
+    "ìò": ("italian",),
+    "ùœ": ("french",),
+    "ğış": (TURKISH,),
+    "șță": ("romanian",),
+    "ąęłńśźż": ("polish",),
+    "ěřů": ("czech",),
+    "őű": ("hungarian",),
+    "ŀ": ("catalan",),
+    "ơưđ" + "".join(map(chr, range(0x1EA0, 0x1EFA))): (VIETNAMESE,),
+}
+"""Lower-case letters that few of the languages have."""
+
+_ENGLISH_STOP_WORDS = """
+    a about above after again all also am an and any are as at be because been before being below between both but by
+    can could d did do does doing down during each few for from further had has have having he her here hers herself
+    him himself his how i if in into is it its itself just ll m me more most my myself no nor not now of off on once
+    only or other our ours ourselves out over own re s same she should so some such t than that the their theirs them
+    themselves then there these they this those through to too under until up ve very was we were what when where which
+    while who whom why will with would you your yours yourself yourselves
+"""
+"""The library's list has 1,333 words, many of which say much."""
+STOP_WORDS = frozenset(_ENGLISH_STOP_WORDS.split())
+"""The stop words of English."""
+
+
+@cache
+def stop_words_of(language: str) -> frozenset[str]:
+    """The stop words of a language, in lower case; none if there is no list for it."""
+    if language == ENGLISH:
+        return STOP_WORDS
+    if language in ("armenian", "tamil"):
+        return frozenset()
+    return frozenset(word for word in map(str.lower, get_stop_words(language)) if word.isalpha())
+
+
+def language_of_script(word: str) -> str | None:
+    """The stemmer for a word, told by the script of its first letter; None for Latin and for scripts without one."""
+    found = _SCRIPT.match(word)
+    return found and found.lastgroup
+
+
+def language_of_text(words: Sequence[str]) -> str:
+    """The language of a text's words in Latin letters, which are in lower case."""
+    signs = _signs(words)
+    if not signs:
+        return ENGLISH
+    most = max(signs.values())
+    return next(language for language in LATIN_LANGUAGES if signs[language] == most)
+
+
+def languages_of_query(words: Sequence[str]) -> Sequence[str]:
+    """The languages in which a query may be, the likeliest first; each but the first one is as likely, or is English.
+
+    If a query is in English rather than in any other language, the result is English alone.
+    """
+    signs = _signs(words)
+    if not signs:
+        return (ENGLISH, *(language for language in LATIN_LANGUAGES if language != ENGLISH))
+    most = max(signs.values())
+    likely = [language for language in LATIN_LANGUAGES if signs[language] == most]
+    return likely if likely == [ENGLISH] else [*(each for each in likely if each != ENGLISH), ENGLISH]
+
+
+def _signs(words: Sequence[str]) -> Counter[str]:
+    """The number of signs of each language."""
+    telling = _telling()
+    signs = Counter(chain.from_iterable(map(telling.__getitem__, telling.keys() & words)))
+    letters = "".join(words)
+    if not letters.isascii():
+        signs.update(language for letter in set(letters) for language in _letters().get(letter, ()))
+    return signs
+
+
+@cache
+def _telling() -> dict[str, tuple[str, ...]]:
+    """The languages that have each word among their stop words."""
+    languages: dict[str, list[str]] = {}
+    for language in LATIN_LANGUAGES:
+        for word in stop_words_of(language):
+            languages.setdefault(word, []).append(language)
+    return {word: tuple(found) for word, found in languages.items()}
+
+
+@cache
+def _letters() -> dict[str, tuple[str, ...]]:
+    return {letter: languages for letters, languages in _LANGUAGE_LETTERS.items() for letter in letters}
+
 
 _MARKS = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.category(mark) in ("Mn", "Mc"))
 """Vowel signs and accents belong to their word, but `\\w` does not match them."""
@@ -108,13 +279,13 @@ class StemmedWords:
 
     def __init__(self) -> None:
         """Stems are computed when they are first needed."""
-        self._stemmers = {language: _Stems(language) for language in (*languages.LATIN, *languages.OTHERS)}
+        self._stemmers = {language: _Stems(language) for language in (*LATIN_LANGUAGES, *OTHER_LANGUAGES)}
 
     def prepare(self, text: str) -> str:
         """See Analysis."""
         text = self._visible(text)
         words = split(text)
-        language = languages.of_text(words)
+        language = language_of_text(words)
         words, latin = _in_language(text, words, language), self._stemmers[language]
         words += [*_wholes(text), *_parts(text)]
         if text.isascii():
@@ -133,7 +304,7 @@ class StemmedWords:
         """See Analysis. Stop words are left out unless the query has no other words."""
         text = self._visible(text)
         words = split(text)
-        latin = languages.of_query(words)
+        latin = languages_of_query(words)
         words = _in_language(text, words, latin[0])
         distinct = dict.fromkeys([*words, *_wholes(text)])
         telling = [word for word in distinct if not is_stop_word(word, latin, len(distinct))] or list(distinct)
@@ -160,7 +331,7 @@ class StemmedWords:
             yield (stems[0][1],)
 
     def _stems(self, word: str, latin: "_Stems") -> "_Stems":
-        script = None if word.isascii() else languages.of_script(word)
+        script = None if word.isascii() else language_of_script(word)
         return self._stemmers[script] if script else latin
 
 
@@ -260,11 +431,11 @@ def is_stop_word(word: str, latin: Sequence[str], word_count: int) -> bool:
 
     In a very short text, a frequent word may also be a name.
     """
-    if word in languages.STOP_WORDS and ENGLISH in latin:
+    if word in STOP_WORDS and ENGLISH in latin:
         return True
-    script = None if word.isascii() else languages.of_script(word)
+    script = None if word.isascii() else language_of_script(word)
     return word_count > _FEW_WORDS and any(
-        word in languages.stop_words(language) for language in ([script] if script else latin)
+        word in stop_words_of(language) for language in ([script] if script else latin)
     )
 
 

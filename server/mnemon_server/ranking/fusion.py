@@ -1,4 +1,4 @@
-"""Combines the two parts of a hybrid search into one score.
+"""Combines the two parts of a hybrid search into one score, and knows below which score matches are mostly unrelated.
 
 The parts are the cosine, counted from the model's zero, and BM25 relative to the score of the query's own text. The
 zero is the cosine that the model gives to unrelated texts: near 0 for most models, above 0.7 for others, whose vectors
@@ -21,7 +21,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.ranking.keywords import query_terms
+from mnemon_server.domain.records import NO_FLOORS, RelevanceFloors, SearchMode
+from mnemon_server.ranking.analysis import query_terms
 
 Floats = NDArray[np.float64]
 
@@ -175,3 +176,31 @@ def _min_max(values: Floats, among: Floats) -> Floats:
         return np.where((values >= high) & (values > 0.0), 1.0, 0.0)
     scaled = np.clip((values - low) / (high - low), 0.0, 1.0)
     return np.where(values > 0.0, _SCALED_MIN + (1.0 - _SCALED_MIN) * scaled, 0.0)
+
+
+VECTOR_FLOOR, KEYWORD_FLOOR = 0.44, 0.32
+"""The floors of the two parts of a score, chosen on conversations and chats by `tests/bench/relevance.py`."""
+
+
+def relevance_floors(fusion: Fusion, query: str, mode: SearchMode) -> RelevanceFloors:
+    """The floors below which matches are mostly unrelated to the query.
+
+    Empty if the scores depend on the other candidates.
+    """
+    if mode is SearchMode.KEYWORD:
+        return RelevanceFloors(KEYWORD_FLOOR)
+    if mode is SearchMode.VECTOR:
+        return RelevanceFloors(_cosine(fusion, VECTOR_FLOOR))
+    if not fusion.is_absolute:
+        return NO_FLOORS
+    weight = fusion.weight(query)
+    # A paraphrase without a common word can hardly reach the floor of the mean. The less of a query the model reads,
+    # the less its meaning alone is evidence.
+    by_meaning = _cosine(fusion, VECTOR_FLOOR / fusion.read_share(query))
+    return RelevanceFloors(weight * VECTOR_FLOOR + (1.0 - weight) * KEYWORD_FLOOR, by_meaning)
+
+
+def _cosine(fusion: Fusion, vector_part: float) -> float:
+    """The cosine of a vector part, which counts from the model's zero."""
+    zero = 1.0 - 1.0 / fusion.slope
+    return vector_part + (1.0 - vector_part) * zero

@@ -65,13 +65,12 @@ from mnemon_server.transport.http.assembly import http_server
 from mnemon_server.transport.http.server import HttpServer
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.audit import Audit
-from mnemon_server.transport.interceptors.codec import Codec
-from mnemon_server.transport.interceptors.deadline import DefaultDeadline
+from mnemon_server.transport.interceptors.codec import Codec, Receiver
 from mnemon_server.transport.interceptors.grpc_calls import GrpcCalls
 from mnemon_server.transport.interceptors.limiter import Limiter
 from mnemon_server.transport.interceptors.pipeline import Pipeline, Steps
-from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
+from mnemon_server.transport.interceptors.time_limit import DefaultDeadline
 from mnemon_server.transport.listening import require_private_folder
 from mnemon_server.transport.metrics.call_figures import CallFigures
 from mnemon_server.transport.roles import permissions

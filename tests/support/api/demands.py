@@ -44,8 +44,8 @@ from mnemon_server.services.documents.checks import FIELDS as DOCUMENT_FIELDS
 from mnemon_server.services.facts.checks import LIMIT_MAX as FACTS_MAX
 from mnemon_server.services.facts.checks import OFFSET_MAX, PATH_BYTES_MAX, TTL_MAX
 from mnemon_server.services.facts.texts import PATH
+from mnemon_server.services.memories.checks import FIELDS as MEMORY_FIELDS
 from mnemon_server.services.memories.checks import UUID
-from mnemon_server.services.memories.field_masks import FIELDS as MEMORY_FIELDS
 from mnemon_server.services.rules.schema import WEIGHT_MAX
 from mnemon_server.transport.convert.tenants import FIELDS as TENANT_FIELDS
 

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 import pytest
 from mnemon_server.domain.errors import TooManyRequestsError
-from mnemon_server.services.limits.budget import Budget, SharedBudget
+from mnemon_server.services.limits.accounts import Budget, SharedBudget
 
 
 def take_all(budget: SharedBudget, *holder: Hashable) -> None:

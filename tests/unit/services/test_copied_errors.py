@@ -3,7 +3,7 @@
 import pytest
 from mnemon_server.domain.damage import PageDamagedError
 from mnemon_server.domain.errors import EventExistsError, InvalidArgumentError, MnemonError, RecordDamagedError
-from mnemon_server.services.writing.write_batcher import copy_of
+from mnemon_server.services.writing.writes import copy_of
 
 
 @pytest.mark.parametrize(

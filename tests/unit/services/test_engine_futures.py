@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import Future
 
 import pytest
-from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.services.background.offload import completion
 
 TIMEOUT_S = 60.0
 

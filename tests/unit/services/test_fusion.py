@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.promises.values import Scores
-from mnemon_server.ranking.fusion import Fusion, FusionMethod
-from mnemon_server.ranking.relevance import relevance_floors
-from mnemon_server.services.search.fusion import FusedScores, LeftOut, fuse
+from mnemon_server.ranking.fusion import Fusion, FusionMethod, relevance_floors
+from mnemon_server.services.search.rankings import FusedScores, LeftOut, fuse
 
 from tests.support.fixed_model import FixedModel
 

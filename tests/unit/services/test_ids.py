@@ -4,11 +4,11 @@ import subprocess
 import sys
 from uuid import UUID
 
-from mnemon_server.services.writing.ids import new_id
+from mnemon_server.services.writing.writes import new_id
 
 FORKING = """
 import os
-from mnemon_server.services.writing.ids import new_id
+from mnemon_server.services.writing.writes import new_id
 def show():
     os.write(1, f"{new_id()}\\n".encode())  # one write: lines of both stay apart
 show()

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from mnemon_server.services.background.pause import Pause
+from mnemon_server.services.background.offload import Pause
 
 RECORD_S = 0.001
 """How long a record takes at least."""

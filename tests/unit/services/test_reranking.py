@@ -12,9 +12,17 @@ from mnemon_server.domain.records import MetadataValue, Scope, SearchMode
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.services.documents.search import DocumentSearch
-from mnemon_server.services.search.reranking import DEPTH, FEATURES, Ranker, default_ranker, features
+from mnemon_server.services.search.reranking import (
+    DEPTH,
+    FEATURES,
+    REACH,
+    Ranker,
+    Turn,
+    author_of,
+    default_ranker,
+    features,
+)
 from mnemon_server.services.search.settings import SearchSettings, VectorBackend
-from mnemon_server.services.search.turns import REACH, Turn, author_of
 
 from tests.support.memory_stores import open_memories
 

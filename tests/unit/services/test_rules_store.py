@@ -27,7 +27,7 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.engines.sqlite_vault import SQLiteVault
-from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.services.background.offload import completion
 from mnemon_server.services.rules.store import RuleStore
 
 BASE = {"name": "base", "priority": 2, "arbitration": {"merge_threshold": 0.1}}

@@ -20,8 +20,7 @@ from mnemon_server.domain.semantic import (
     SimilarQuery,
 )
 from mnemon_server.engines.hnsw.settings import GraphSettings
-from mnemon_server.ranking.fusion import DEFAULT_FUSION
-from mnemon_server.ranking.relevance import VECTOR_FLOOR, relevance_floors
+from mnemon_server.ranking.fusion import DEFAULT_FUSION, VECTOR_FLOOR, relevance_floors
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.search import SemanticSearch
 from numpy.typing import NDArray

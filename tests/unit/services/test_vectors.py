@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.writing.vectors import vector_violations
+from mnemon_server.services.writing.writes import vector_violations
 
 
 @pytest.mark.parametrize("number", [1.0, -1e-200, 5e-324, 1e200, 1.7e308])

@@ -9,7 +9,7 @@ import pytest
 from mnemon_server.domain.errors import MnemonError, StorageFullError
 from mnemon_server.domain.events import Event, EventReceipt
 from mnemon_server.engines.promises.events import EventWrite
-from mnemon_server.services.writing.write_batcher import BULK_MIN, TOGETHER_MAX, WriteBatcher
+from mnemon_server.services.writing.writes import BULK_MIN, TOGETHER_MAX, WriteBatcher
 
 Appended = list[EventReceipt | MnemonError]
 Batcher = WriteBatcher[EventWrite, EventReceipt | MnemonError]

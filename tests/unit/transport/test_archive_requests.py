@@ -12,7 +12,7 @@ from mnemon_server.domain.archive import ExportSelection, ImportConflict, Import
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.transport.convert import archive_requests as requests
+from mnemon_server.transport.convert import archive as requests
 
 NO_TIME = Timestamp(seconds=10**13)
 UNSET = common_pb2.MetadataValue()

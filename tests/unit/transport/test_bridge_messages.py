@@ -11,7 +11,7 @@ from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.semantic import ConflictPolicy
 from mnemon_server.services.bridge.routing import POLICY_FIELDS
 from mnemon_server.transport.convert import bridge as convert
-from mnemon_server.transport.convert import bridge_requests as requests
+from mnemon_server.transport.convert import bridge as requests
 
 from tests.support.timeline_messages import NOON, stamp
 

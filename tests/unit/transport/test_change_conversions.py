@@ -19,8 +19,8 @@ from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.semantic.decisions import decision_to_json
-from mnemon_server.transport.convert import change_requests as requests
 from mnemon_server.transport.convert import changes as convert
+from mnemon_server.transport.convert import changes as requests
 
 from tests.support.python_calls import python_calls
 

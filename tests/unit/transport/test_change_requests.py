@@ -7,7 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import changes_pb2 as pb
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.transport.convert import change_requests as requests
+from mnemon_server.transport.convert import changes as requests
 
 SHARED = [
     ({}, []),

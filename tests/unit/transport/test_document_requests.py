@@ -17,7 +17,7 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.services.documents.store import DocumentStore
-from mnemon_server.transport.convert import document_requests as requests
+from mnemon_server.transport.convert import documents as requests
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 
 from tests.support.python_calls import python_calls

@@ -33,8 +33,8 @@ from mnemon_server.domain.events import (
 )
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope, SearchMode, View
-from mnemon_server.transport.convert import event_requests as requests
 from mnemon_server.transport.convert import events as convert
+from mnemon_server.transport.convert import events as requests
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.events import encode
 

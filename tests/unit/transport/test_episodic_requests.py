@@ -7,7 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.transport.convert import event_requests as requests
+from mnemon_server.transport.convert import events as requests
 
 from tests.support.timeline_messages import happened, record, window
 

@@ -41,9 +41,9 @@ from mnemon_server.domain.records import (
     WriteOutcome,
     WriteReceipt,
 )
-from mnemon_server.services.background.pause import LARGE_BYTES, converted
-from mnemon_server.transport.convert import fact_requests as requests
+from mnemon_server.services.background.offload import LARGE_BYTES, converted
 from mnemon_server.transport.convert import facts as convert
+from mnemon_server.transport.convert import facts as requests
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.convert.shared.wire import AnswerBytes

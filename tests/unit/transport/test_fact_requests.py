@@ -13,7 +13,7 @@ from mnemon.v1 import facts_pb2 as pb
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import AckLevel
-from mnemon_server.transport.convert import fact_requests as requests
+from mnemon_server.transport.convert import facts as requests
 
 from tests.support.tool_messages import struct
 

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from mnemon_server.services.limits.budget import SharedBudget
-from mnemon_server.transport.interceptors import giving_way
-from mnemon_server.transport.interceptors.giving_way import PAUSE_MAX_S, QUIET_S, GivingWay
+from mnemon_server.services.limits.accounts import SharedBudget
+from mnemon_server.transport.interceptors import turns
+from mnemon_server.transport.interceptors.turns import PAUSE_MAX_S, QUIET_S, GivingWay
 
 
 async def load(streams: GivingWay, running: list[int], pieces: int) -> None:
@@ -28,7 +28,7 @@ async def test_pieces_come_one_at_a_time_while_a_call_is_in_work_and_together_wi
 
 
 async def test_pieces_do_not_begin_together_between_two_calls_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(giving_way, "QUIET_S", 10.0)
+    monkeypatch.setattr(turns, "QUIET_S", 10.0)
     calls, running = SharedBudget(8, "calls"), [0]
     streams = GivingWay(calls)
     calls.take("someone")
@@ -40,7 +40,7 @@ async def test_pieces_do_not_begin_together_between_two_calls_in_a_row(monkeypat
 
 async def test_a_piece_pauses_after_another_until_the_last_call_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(giving_way, "monotonic", lambda: now)
+    monkeypatch.setattr(turns, "monotonic", lambda: now)
     calls, running = SharedBudget(8, "calls"), [0]
     streams = GivingWay(calls)
     calls.take("someone")

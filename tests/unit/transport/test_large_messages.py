@@ -8,19 +8,18 @@ import grpc
 import pytest
 from grpc import aio
 from mnemon_server.domain.errors import NotServingError
-from mnemon_server.services.background.pause import LARGE_BYTES
+from mnemon_server.services.background.offload import LARGE_BYTES
 from mnemon_server.services.limits.accounts import Accounts
 from mnemon_server.services.limits.outbox import Outbox
 from mnemon_server.services.reading.answers import WEIGHT, AnswerMemory, Room
 from mnemon_server.transport.conversions import Conversions
 from mnemon_server.transport.interceptors.access import Access
 from mnemon_server.transport.interceptors.base import Call, Method, current_call
-from mnemon_server.transport.interceptors.codec import Codec
-from mnemon_server.transport.interceptors.deadline import DefaultDeadline
+from mnemon_server.transport.interceptors.codec import Codec, Receiver
 from mnemon_server.transport.interceptors.limiter import Limiter
 from mnemon_server.transport.interceptors.pipeline import Pipeline, Steps
-from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
+from mnemon_server.transport.interceptors.time_limit import DefaultDeadline
 
 from tests.support.server import until
 from tests.support.turns import Turns

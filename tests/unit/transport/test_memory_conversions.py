@@ -30,7 +30,7 @@ from mnemon_server.domain.memories import (
 )
 from mnemon_server.domain.records import AckLevel, Scope, SearchDiagnostics, SearchMode, WriteOutcome, WriteReceipt
 from mnemon_server.transport.convert import memories as convert
-from mnemon_server.transport.convert import memory_requests as requests
+from mnemon_server.transport.convert import memories as requests
 from mnemon_server.transport.status import Failure
 
 CREATED, UPDATED, REINFORCED, DELETED = (datetime(2026, 1, day, 3, 4, 5, 678, UTC) for day in (1, 2, 3, 4))

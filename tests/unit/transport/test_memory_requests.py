@@ -8,7 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2
 from mnemon.v1 import memory_pb2 as pb
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.transport.convert import memory_requests as requests
+from mnemon_server.transport.convert import memories as requests
 
 NO_TIME = Timestamp(seconds=10**13)
 UNSET = common_pb2.MetadataValue()

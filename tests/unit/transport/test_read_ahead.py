@@ -12,8 +12,7 @@ import pytest
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.engines.promises.values import DocumentWrite
-from mnemon_server.services.writing.intake import put_all
-from mnemon_server.services.writing.write_batcher import WriteBatcher
+from mnemon_server.services.writing.writes import WriteBatcher, put_all
 from mnemon_server.transport.servicers.bulk import ReadAhead
 
 from tests.support.server import until

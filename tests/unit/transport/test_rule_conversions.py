@@ -21,8 +21,8 @@ from mnemon_server.domain.conflicts import (
 from mnemon_server.domain.rules import LoadedRules, ResolvedRule, RuleConditions, RulePage, RuleReceipt, StoredRule
 from mnemon_server.services.rules.inheritance import resolved_to_dict
 from mnemon_server.services.rules.schema import SCHEMA, checked_rule
-from mnemon_server.transport.convert import rule_requests as requests
 from mnemon_server.transport.convert import rules as convert
+from mnemon_server.transport.convert import rules as requests
 
 EVERYTHING: dict[str, Any] = {
     "name": "household",

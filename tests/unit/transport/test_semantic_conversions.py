@@ -44,10 +44,10 @@ from mnemon_server.domain.semantic import (
     SimilarQuery,
     Snapshot,
 )
-from mnemon_server.transport.convert import conflict_requests
+from mnemon_server.transport.convert import conflicts
 from mnemon_server.transport.convert import conflicts as convert_conflicts
 from mnemon_server.transport.convert import semantic as convert
-from mnemon_server.transport.convert import semantic_requests as requests
+from mnemon_server.transport.convert import semantic as requests
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.status import Failure
 
@@ -365,26 +365,26 @@ def test_a_reference_is_an_id_or_a_statement_with_its_embedding() -> None:
     by_id = conflicts_pb2.MemoryReference(memory_id="s-1", expected_revision=7)
     given = conflicts_pb2.MemoryReference(memory=pb.SemanticMemory(content="a", embedding=[0.5, 0.25]))
     arbitration = conflicts_pb2.ArbitrateConflictRequest(candidate=by_id, existing=given)
-    assert conflict_requests.read_arbitration(arbitration) == (
+    assert conflicts.read_arbitration(arbitration) == (
         MemoryRef(memory_id="s-1", expected_revision=7),
         MemoryRef(memory=SemanticMemory("", "a", embedding=(0.5, 0.25))),
         {},
     )
     without = conflicts_pb2.MemoryReference(memory=pb.SemanticMemory(content="a"))
     merge = conflicts_pb2.MergeMemoriesRequest(first=without, second={"memory_id": "s-1"})
-    assert conflict_requests.read_merge(merge) == (
+    assert conflicts.read_merge(merge) == (
         MemoryRef(memory=SemanticMemory("", "a")), MemoryRef(memory_id="s-1"), {},
     )  # fmt: skip
     preview = conflicts_pb2.PreviewResolutionRequest(memory=given.memory)
-    assert conflict_requests.read_preview(preview) == SemanticMemory("", "a", embedding=(0.5, 0.25))
+    assert conflicts.read_preview(preview) == SemanticMemory("", "a", embedding=(0.5, 0.25))
 
 
 def test_changes_for_one_call_are_read_in_the_form_of_a_rule() -> None:
     detection = decisions_pb2.DetectionConfig(time_window=Duration(seconds=60), signals=[1, 3])
     candidate = conflicts_pb2.MemoryReference(memory_id="s-1")
     request = conflicts_pb2.DetectConflictsRequest(candidate=candidate, detection=detection, limit=7)
-    assert conflict_requests.read_detection(request) == (
+    assert conflicts.read_detection(request) == (
         MemoryRef(memory_id="s-1"), {"time_window_s": 60.0, "signals": ["semantic", "time"]}, 7,
     )  # fmt: skip
     bare = conflicts_pb2.DetectConflictsRequest(candidate=candidate)
-    assert conflict_requests.read_detection(bare) == (MemoryRef(memory_id="s-1"), {}, 100)
+    assert conflicts.read_detection(bare) == (MemoryRef(memory_id="s-1"), {}, 100)

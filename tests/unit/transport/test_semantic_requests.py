@@ -8,8 +8,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2, conflicts_pb2, decisions_pb2, rules_pb2
 from mnemon.v1 import semantic_pb2 as pb
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.transport.convert import conflict_requests, rule_requests
-from mnemon_server.transport.convert import semantic_requests as requests
+from mnemon_server.transport.convert import conflicts, rules
+from mnemon_server.transport.convert import semantic as requests
 
 NO_TIME = Timestamp(seconds=10**13)
 UNSET = common_pb2.MetadataValue()
@@ -35,10 +35,10 @@ def fields(read: Any, request: Any) -> list[str]:
     ("read", "request_", "field"),
     [
         (requests.read_save, pb.SaveSemanticMemoryRequest(), "memory"),
-        (conflict_requests.read_preview, conflicts_pb2.PreviewResolutionRequest(), "memory"),
-        (rule_requests.read_rule, rules_pb2.RegisterRuleRequest(), "rule"),
-        (rule_requests.read_rule, rules_pb2.UpdateRuleRequest(), "rule"),
-        (rule_requests.read_pair, rules_pb2.FindMatchingRuleRequest(), "candidate"),
+        (conflicts.read_preview, conflicts_pb2.PreviewResolutionRequest(), "memory"),
+        (rules.read_rule, rules_pb2.RegisterRuleRequest(), "rule"),
+        (rules.read_rule, rules_pb2.UpdateRuleRequest(), "rule"),
+        (rules.read_pair, rules_pb2.FindMatchingRuleRequest(), "candidate"),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
@@ -116,30 +116,30 @@ def test_other_errors_of_a_search_are_named_with_an_invalid_filter() -> None:
 
 def test_a_negative_page_size_is_refused() -> None:
     assert fields(requests.read_list, pb.ListSemanticMemoriesRequest(page_size=-1)) == ["page_size"]
-    assert fields(rule_requests.read_list, rules_pb2.ListRulesRequest(page_size=-1, order=9)) == [
+    assert fields(rules.read_list, rules_pb2.ListRulesRequest(page_size=-1, order=9)) == [
         "order", "page_size",
     ]  # fmt: skip
     request = conflicts_pb2.ListDecisionsRequest(page_size=-1)
-    assert fields(conflict_requests.read_list, request) == ["page_size"]
+    assert fields(conflicts.read_list, request) == ["page_size"]
 
 
 def test_given_statements_are_checked_under_their_own_path() -> None:
     bad, good = (conflicts_pb2.MemoryReference(memory=memory) for memory in (BAD_MEMORY, GOOD_MEMORY))
     by_id, nothing = conflicts_pb2.MemoryReference(memory_id="s-1"), conflicts_pb2.MemoryReference()
-    detect = conflict_requests.read_detection
+    detect = conflicts.read_detection
     assert fields(detect, conflicts_pb2.DetectConflictsRequest(candidate=bad)) == [
         "candidate.memory.metadata.unset", "candidate.memory.create_time",
     ]  # fmt: skip
     assert fields(detect, conflicts_pb2.DetectConflictsRequest(candidate=by_id)) == []
     arbitrate = conflicts_pb2.ArbitrateConflictRequest(candidate=good, existing=nothing)
-    assert fields(conflict_requests.read_arbitration, arbitrate) == ["existing"]
-    assert fields(conflict_requests.read_merge, conflicts_pb2.MergeMemoriesRequest(first=by_id)) == ["second"]
+    assert fields(conflicts.read_arbitration, arbitrate) == ["existing"]
+    assert fields(conflicts.read_merge, conflicts_pb2.MergeMemoriesRequest(first=by_id)) == ["second"]
     preview = conflicts_pb2.PreviewResolutionRequest(memory=BAD_MEMORY)
-    assert fields(conflict_requests.read_preview, preview) == [
+    assert fields(conflicts.read_preview, preview) == [
         "memory.metadata.unset", "memory.create_time",
     ]  # fmt: skip
     match = rules_pb2.FindMatchingRuleRequest(candidate=BAD_MEMORY)
-    assert fields(rule_requests.read_pair, match) == [
+    assert fields(rules.read_pair, match) == [
         "candidate.metadata.unset", "candidate.create_time",
     ]  # fmt: skip
 
@@ -148,12 +148,12 @@ def test_other_errors_of_a_statement_are_named_with_invalid_values() -> None:
     bad = pb.SemanticMemory(content=" ", metadata={"unset": UNSET}, embedding=[float("nan")])
     candidate = conflicts_pb2.MemoryReference(memory=bad)
     detect = conflicts_pb2.DetectConflictsRequest(candidate=candidate, detection={"signals": [9]})
-    assert sorted(fields(conflict_requests.read_detection, detect)) == [
+    assert sorted(fields(conflicts.read_detection, detect)) == [
         "candidate.memory.content", "candidate.memory.embedding", "candidate.memory.metadata.unset",
         "candidate.memory.scope.user", "detection.signals[0]",
     ]  # fmt: skip
     preview = conflicts_pb2.PreviewResolutionRequest(memory=bad)
-    assert sorted(fields(conflict_requests.read_preview, preview)) == [
+    assert sorted(fields(conflicts.read_preview, preview)) == [
         "memory.content", "memory.metadata.unset", "memory.scope.user",
     ]  # fmt: skip
 
@@ -168,18 +168,18 @@ def test_unknown_values_of_a_rule_are_named_by_their_path() -> None:
     expected = ["detection.time_window", "detection.signals[1]", "detection.signals[2]",
                 "arbitration.default_strategy", "merge.content_strategy"]  # fmt: skip
     register = rules_pb2.RegisterRuleRequest(rule=rule)
-    assert sorted(fields(rule_requests.read_rule, register)) == sorted(f"rule.{path}" for path in expected)
+    assert sorted(fields(rules.read_rule, register)) == sorted(f"rule.{path}" for path in expected)
     load = rules_pb2.LoadRulesRequest(rules=[rules_pb2.MergeRuleConfig(name="fine"), rule])
-    assert sorted(fields(rule_requests.read_load, load)) == sorted(f"rules[1].{path}" for path in expected)
+    assert sorted(fields(rules.read_load, load)) == sorted(f"rules[1].{path}" for path in expected)
     candidate = conflicts_pb2.MemoryReference(memory_id="s-1")
     detect = conflicts_pb2.DetectConflictsRequest(candidate=candidate, detection=rule.detection)
-    assert sorted(fields(conflict_requests.read_detection, detect)) == sorted(expected[:3])
+    assert sorted(fields(conflicts.read_detection, detect)) == sorted(expected[:3])
     arbitrate = conflicts_pb2.ArbitrateConflictRequest(
         candidate=candidate, existing=candidate, arbitration=rule.arbitration
     )
-    assert fields(conflict_requests.read_arbitration, arbitrate) == expected[3:4]
+    assert fields(conflicts.read_arbitration, arbitrate) == expected[3:4]
     merge = conflicts_pb2.MergeMemoriesRequest(first=candidate, second=candidate, merge=rule.merge)
-    assert fields(conflict_requests.read_merge, merge) == expected[4:]
+    assert fields(conflicts.read_merge, merge) == expected[4:]
 
 
 @pytest.mark.parametrize(
@@ -187,10 +187,10 @@ def test_unknown_values_of_a_rule_are_named_by_their_path() -> None:
 )
 def test_an_invalid_duration_is_refused(window: Duration) -> None:
     rule = rules_pb2.MergeRuleConfig(name="a", detection=decisions_pb2.DetectionConfig(time_window=window))
-    assert fields(rule_requests.read_rule, rules_pb2.UpdateRuleRequest(rule=rule)) == ["rule.detection.time_window"]
+    assert fields(rules.read_rule, rules_pb2.UpdateRuleRequest(rule=rule)) == ["rule.detection.time_window"]
 
 
 def test_too_many_rules_at_once_are_refused() -> None:
-    rules = [rules_pb2.MergeRuleConfig(name=f"rule {i}") for i in range(1001)]
-    assert fields(rule_requests.read_load, rules_pb2.LoadRulesRequest(rules=rules)) == ["rules"]
-    assert fields(rule_requests.read_load, rules_pb2.LoadRulesRequest(rules=rules[:1000])) == []
+    many = [rules_pb2.MergeRuleConfig(name=f"rule {i}") for i in range(1001)]
+    assert fields(rules.read_load, rules_pb2.LoadRulesRequest(rules=many)) == ["rules"]
+    assert fields(rules.read_load, rules_pb2.LoadRulesRequest(rules=many[:1000])) == []

@@ -35,8 +35,8 @@ from mnemon_server.domain.tools import (
     ToolKind,
     ToolOutput,
 )
-from mnemon_server.transport.convert import tool_requests as requests
 from mnemon_server.transport.convert import tools as convert
+from mnemon_server.transport.convert import tools as requests
 
 from tests.support.tool_messages import struct
 from tests.support.turns import Turns

@@ -23,7 +23,6 @@ from mnemon_server.domain.events import (
 from mnemon_server.domain.records import RequestKey, SearchMode
 from mnemon_server.engines.events import tables
 from mnemon_server.engines.events.catalogue import Catalogue
-from mnemon_server.engines.events.follower import EventFollower
 from mnemon_server.engines.events.incoming import prepare
 from mnemon_server.engines.events.reads import Reads
 from mnemon_server.engines.events.segment_files import SegmentFiles
@@ -33,7 +32,7 @@ from mnemon_server.engines.events.tables import SegmentState
 from mnemon_server.engines.events.text import StoredTexts, TextIndex
 from mnemon_server.engines.events.text_work import EmbedTexts
 from mnemon_server.engines.events.upkeep import Upkeep
-from mnemon_server.engines.events.writes import Appends, Prunes, removal
+from mnemon_server.engines.events.writes import Appends, EventFollower, Prunes, removal
 from mnemon_server.engines.promises.events import (
     EventsWarning,
     EventWrite,

@@ -28,9 +28,8 @@ from mnemon_server.engines.promises.events import Sequences, TextScores
 from mnemon_server.engines.promises.values import Scores, Vector
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.vault_key import VaultKeyFile
-from mnemon_server.ranking.fusion import MEANING
+from mnemon_server.ranking.fusion import MEANING, relevance_floors
 from mnemon_server.ranking.heads import Heads
-from mnemon_server.ranking.relevance import relevance_floors
 from mnemon_server.ranking.settings import RankingSettings
 from mnemon_server.wire.events import text_of
 

@@ -15,10 +15,10 @@ from mnemon_server.engines.master_keys import VaultKeyError
 from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.sqlite.connections import ReaderPool
 from mnemon_server.engines.sqlite.pages.damage import DamageFinder
 from mnemon_server.engines.sqlite.pages.database import connect
 from mnemon_server.engines.sqlite.query import fetch, fetch_chunks, id_array
-from mnemon_server.engines.sqlite.readers import ReaderPool
 from mnemon_server.engines.sqlite.schema import close_quietly, open_reader
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.engines.vault_key import VaultKeyFile

@@ -1,7 +1,7 @@
 """Stores and removes events, within the writer's transaction."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ from mnemon_server.domain.events import EventReceipt, PruneReason, StoredEvent, 
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.events import tables
 from mnemon_server.engines.events.catalogue import Catalogue, Snapshot
-from mnemon_server.engines.events.follower import EventFollower
 from mnemon_server.engines.events.incoming import KeyTexts, PreparedEvent, key_texts
 from mnemon_server.engines.events.queries import with_hashes
 from mnemon_server.engines.events.segment_files import SegmentDamagedError
@@ -23,10 +22,59 @@ from mnemon_server.engines.events.settings import EventEngineSettings
 from mnemon_server.engines.events.tables import SegmentRow, SegmentState
 from mnemon_server.engines.sqlite import requests
 from mnemon_server.engines.sqlite.connections import Removals
+from mnemon_server.engines.sqlite.follower import Follower
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.query import insert_rows
 from mnemon_server.engines.sqlite.requests import StoredAnswer
 from mnemon_server.wire.events import decode
+
+
+class EventFollower(Follower):
+    """Follows the timeline's transactions; see Follower. Everything but `listen` is for the writer's thread."""
+
+    def __init__(self) -> None:
+        self._on_append: Callable[[], None] = lambda: None
+        self._on_remove: Callable[[Collection[int]], None] = lambda sequences: None
+        self._has_appended = False
+        self._removed: list[int] = []
+
+    def listen(self, on_append: Callable[[], None], on_remove: Callable[[Collection[int]], None]) -> None:
+        """Sets the callbacks: after a commit with events, and after one with removals, with the removed sequences.
+
+        The callbacks must not block. Call this before the first write.
+        """
+        self._on_append, self._on_remove = on_append, on_remove
+
+    def appended(self) -> None:
+        """Stages events that were stored."""
+        self._has_appended = self.is_touched = True
+
+    def removed(self, sequences: Collection[int]) -> None:
+        """Stages events that were removed."""
+        self._removed += sequences
+        self.is_touched = True
+
+    # With the transactions; see Follower
+
+    def load(self, connection: apsw.Connection) -> None:
+        """Tells of events: after a failure, the outcome of commits is unknown."""
+        self.after_rollback()
+        self._on_append()
+
+    def after_commit(self) -> None:
+        """Calls the listeners."""
+        has_appended, removed = self._has_appended, self._removed
+        self.after_rollback()
+        if has_appended:
+            self._on_append()
+        if removed:
+            self._on_remove(removed)
+
+    def after_rollback(self) -> None:
+        """Discards what was staged."""
+        self._has_appended, self._removed = False, []
+        self.is_touched = False
+
 
 NAMED_AT_ONCE_MAX = 256
 _ROW_BYTES = 64

@@ -41,8 +41,8 @@ from mnemon_server.engines.promises.events import (
     WindowSlice,
 )
 from mnemon_server.engines.promises.values import Fits, Vector
+from mnemon_server.ranking.fusion import KEYWORD_FLOOR
 from mnemon_server.ranking.heads import NO_HEADS, Heads
-from mnemon_server.ranking.relevance import KEYWORD_FLOOR
 from mnemon_server.wire.events import encode
 
 SEGMENT_EVENTS_MAX = 10_000

@@ -12,7 +12,7 @@ from mnemon_server.engines.promises.values import EXACT_BEST, PassageIds, Scores
 from mnemon_server.engines.quantized.block import Block, RoundedVectors, Rows, View, round_vectors
 from mnemon_server.engines.quantized.sign_search import DEAD_SHARE_MAX, LISTS_MIN, SignSearch
 from mnemon_server.engines.quantized.signs import words_per_vector
-from mnemon_server.ranking.ascending import distinct
+from mnemon_server.ranking.keyword_context import distinct
 
 ScoreStored = Callable[[Vector, PassageIds], Scores]
 """Returns the exact cosine of those passages that are stored, in any order."""

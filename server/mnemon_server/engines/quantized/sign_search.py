@@ -19,7 +19,7 @@ from mnemon_server.engines.quantized.signs import (
     sides,
     signs_of,
 )
-from mnemon_server.ranking.ascending import distinct
+from mnemon_server.ranking.keyword_context import distinct
 
 # The signs of vectors, grouped by the nearest of many centres, so that a search compares only the groups near it.
 

@@ -1,9 +1,10 @@
-"""The connections of one vault: a writer, a pool of readers, and the followers of the writer's transactions."""
+"""The connections of one vault: a writer, a pool of readers, and the followers of transactions."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,6 @@ from mnemon_server.engines.folder import refuse_links
 from mnemon_server.engines.sqlite.follower import Follower
 from mnemon_server.engines.sqlite.pages.damage import DamageFinder
 from mnemon_server.engines.sqlite.pages.mark import CommitMark
-from mnemon_server.engines.sqlite.readers import ReaderPool
 from mnemon_server.engines.sqlite.schema import (
     CHECKPOINT_PAGES,
     WAL_PAGES_MAX,
@@ -225,3 +225,78 @@ class Connections:
 def _write_as_it_is(connection: apsw.Connection) -> None:
     """Writes a page that does not change."""
     connection.execute("UPDATE meta SET value = value WHERE key = 'embedding_model'")
+
+
+READERS_MAX = 8
+
+
+class ReaderPool:
+    """Lends connections that only read. Each loan is one transaction, so it sees a consistent state."""
+
+    def __init__(self, connect: Callable[[], apsw.Connection], name: str, damage: DamageFinder) -> None:
+        self._connect = connect
+        self._name = name
+        self._damage = damage
+        self._idle: deque[apsw.Connection] = deque()
+        self._slots = threading.BoundedSemaphore(READERS_MAX)
+        self._closed = False
+        self._at_once: apsw.Connection | None = None
+        self._one_at_once = threading.Lock()
+
+    def fetch_at_once(self, statement: str, parameters: Sequence[Any]) -> list[Any] | None:
+        """The rows of one short statement, without waiting for other reads; None if SQLite fails or would wait.
+
+        It has a connection of its own. As a single statement, it needs no transaction.
+        """
+        with self._one_at_once:
+            if self._closed:
+                return None
+            try:
+                if self._at_once is None:
+                    self._at_once = self._connect()
+                    self._at_once.set_busy_timeout(0)
+                return self._at_once.execute(statement, parameters).fetchall()
+            except (apsw.Error, UnicodeDecodeError):
+                self._close_at_once()
+                return None
+
+    @contextmanager
+    def lend(self) -> Iterator[apsw.Connection]:
+        """A connection within a read transaction. Waits while all connections are lent."""
+        with self._slots:
+            if self._closed:
+                raise StorageFailedError("the records are closed")
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._connect()
+            try:
+                connection.execute("BEGIN")
+                yield connection
+                connection.execute("COMMIT")
+            except (UnicodeDecodeError, apsw.CorruptError) as error:
+                damaged = self._damage.error(self._name)
+                close_quietly(connection)
+                raise damaged from error
+            except BaseException:
+                # The connection's state is unknown after an error, so the next reader gets a new one.
+                close_quietly(connection)
+                raise
+            self._idle.append(connection)
+
+    def close(self) -> None:
+        """Waits until all loans have ended, and closes the connections."""
+        self._closed = True
+        with self._one_at_once:
+            self._close_at_once()
+        for _ in range(READERS_MAX):
+            self._slots.acquire()
+        while self._idle:
+            close_quietly(self._idle.pop())
+        for _ in range(READERS_MAX):
+            self._slots.release()
+
+    def _close_at_once(self) -> None:
+        connection, self._at_once = self._at_once, None
+        if connection is not None:
+            close_quietly(connection)

@@ -14,7 +14,7 @@ from mnemon_server.domain.errors import RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, RecordStamps, Visible
-from mnemon_server.engines.sqlite import changes
+from mnemon_server.engines.sqlite import journal
 from mnemon_server.engines.sqlite.documents import DocumentTable, Found, NewDocument, PassageChanges
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 
@@ -92,7 +92,7 @@ class DocumentWrites:
             for write, digest in writes
         ]
         if self.followed:
-            changes.forget_deletions(connection, table.tables, [write.document.doc_id for write, _ in writes])
+            journal.forget_deletions(connection, table.tables, [write.document.doc_id for write, _ in writes])
         effects.passages.add(table.insert(connection, new))
         effects.documents_added += len(new)
         effects.sequence = new[-1].sequence
@@ -202,7 +202,7 @@ class DocumentWrites:
     ) -> None:
         sequence = self._journal.next_sequence()
         if self.followed:
-            changes.remember_deletion(connection, self._table.tables, doc_id, sequence)
+            journal.remember_deletion(connection, self._table.tables, doc_id, sequence)
         effects.operation.sequence = sequence
         if change is not None:
             effects.operation.add(sequence, change, doc_id, found.revision, found.scope, details=details)
@@ -214,7 +214,7 @@ class DocumentWrites:
     def _count_removal(self, connection: apsw.Connection, effects: Effects) -> None:
         effects.removed += 1
         if self.followed:
-            changes.count_removal(connection, self._table.tables)
+            journal.count_removal(connection, self._table.tables)
 
 
 def _check_revision(doc_id: str, found: Found | None, expected: int | None) -> None:

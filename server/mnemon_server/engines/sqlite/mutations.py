@@ -11,12 +11,11 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, IndexPosition, RecordStats, Visible
-from mnemon_server.engines.sqlite import changes, requests
+from mnemon_server.engines.sqlite import journal, requests
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
-from mnemon_server.engines.sqlite.documents import DocumentTable
+from mnemon_server.engines.sqlite.documents import DocumentTable, stored_heads
 from mnemon_server.engines.sqlite.follower import Follower
-from mnemon_server.engines.sqlite.heads import stored_heads
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.passage_map import PassageMap
 from mnemon_server.engines.sqlite.vector_blocks import VectorPacking
@@ -189,7 +188,7 @@ class Mutations(Follower):
 
     def set_index_position(self, connection: apsw.Connection, index: str, position: IndexPosition) -> None:
         """See RecordEngine.set_index_position."""
-        changes.set_position(connection, self.table.tables, index, position)
+        journal.set_position(connection, self.table.tables, index, position)
         self.writes.followed = True
 
     def vector_packing(self, dimension: int) -> VectorPacking:
@@ -203,9 +202,9 @@ class Mutations(Follower):
         self.is_touched = False
         tables = self.table.tables
         self.heads = stored_heads(connection)
-        self.stats = changes.stats(connection, tables)
+        self.stats = journal.stats(connection, tables)
         self._sequence, self._documents_added = self.stats.sequence, 0
-        self.writes.followed = changes.is_followed(connection, tables)
+        self.writes.followed = journal.is_followed(connection, tables)
         if self.stats.passage_count < LOADED_TOGETHER_MIN:
             self.vectors, self.passages = self._open_vectors(connection), PassageMap(tables, connection)
             return
@@ -221,7 +220,7 @@ class Mutations(Follower):
     def before_commit(self, connection: apsw.Connection) -> None:
         """Stores the position of the newest change."""
         if self._sequence != self.stats.sequence:
-            changes.set_last_sequence(connection, self.table.tables, self._sequence)
+            journal.set_last_sequence(connection, self.table.tables, self._sequence)
 
     def after_commit(self) -> None:
         """Publishes the staged effects."""

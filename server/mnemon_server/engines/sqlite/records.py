@@ -35,11 +35,11 @@ from mnemon_server.engines.promises.values import (
     VectorUsage,
     Visible,
 )
-from mnemon_server.engines.sqlite import changes
+from mnemon_server.engines.sqlite import journal
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.distinct import distinct_texts
 from mnemon_server.engines.sqlite.documents import DocumentTable
-from mnemon_server.engines.sqlite.filters.plan import filter_passages, matching_few_passages, matching_passages
+from mnemon_server.engines.sqlite.filters.compiler import filter_passages, matching_few_passages, matching_passages
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.tables import Tables
@@ -304,17 +304,17 @@ class SQLiteCollection:
     def changes_after(self, sequence: int, *, limit: int) -> list[DocumentChange]:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            return changes.after(connection, self._table, sequence, limit)
+            return journal.after(connection, self._table, sequence, limit)
 
     def count_changes_after(self, sequence: int) -> int:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            return changes.count_after(connection, self._tables, sequence)
+            return journal.count_after(connection, self._tables, sequence)
 
     def index_position(self, index: str) -> IndexPosition:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            return changes.position(connection, self._tables, index)
+            return journal.position(connection, self._tables, index)
 
     def stats(self) -> RecordStats:
         """See RecordEngine."""
@@ -325,7 +325,7 @@ class SQLiteCollection:
     def index_removals(self, index: str) -> int:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            return changes.removed(connection, self._table.tables, index)
+            return journal.removed(connection, self._table.tables, index)
 
     def removals_pending(self) -> int:
         """See RecordEngine."""

@@ -3,14 +3,17 @@
 Names of tables and columns come from the constants in `domain/collections.py`, never from input.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.collections import COLLECTIONS, Collection, FieldType, RelatedFields, UsualText
+from mnemon_server.domain.documents import FieldValue
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.engines.sqlite.field_columns import COLUMN_TYPES
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.ranking.analysis import STEMMED_WORDS
 
@@ -314,3 +317,47 @@ CREATE TABLE timeline_lost (
   PRIMARY KEY (segment_id, first_sequence)
 ) STRICT, WITHOUT ROWID""",
 )
+
+
+COLUMN_TYPES = {
+    FieldType.TEXT: "TEXT NOT NULL DEFAULT ''",
+    FieldType.BOOLEAN: "INTEGER",
+    FieldType.TIME: "INTEGER",
+    FieldType.NUMBER: "REAL",
+    FieldType.TEXTS: "TEXT NOT NULL DEFAULT '[]'",
+}
+"""Times are microseconds. Lists of texts are JSON, encoded so that equal lists have equal texts."""
+
+
+def encode_texts(texts: Any) -> str:
+    """A list of texts as stored in a column."""
+    return _LIST_JSON.encode(texts) if texts else "[]"
+
+
+def _decode_texts(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text)) if text != "[]" else ()
+
+
+def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
+
+
+_LIST_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+ENCODERS: dict[FieldType, Callable[[FieldValue], Any]] = {
+    FieldType.TEXT: lambda value: value or "",
+    FieldType.BOOLEAN: _nullable(int),
+    FieldType.TIME: _nullable(to_microseconds),
+    FieldType.NUMBER: _nullable(float),
+    FieldType.TEXTS: encode_texts,
+}
+"""Converts the value of a field to that of its column."""
+
+DECODERS: dict[FieldType, Callable[[Any], FieldValue]] = {
+    FieldType.TEXT: str,
+    FieldType.BOOLEAN: _nullable(bool),
+    FieldType.TIME: _nullable(from_microseconds),
+    FieldType.NUMBER: _nullable(float),
+    FieldType.TEXTS: _decode_texts,
+}
+"""Converts the value of a column to that of its field."""

@@ -27,8 +27,7 @@ from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.archive.records import RECORD, checked_document, stamp_violations, without_given_vector
 from mnemon_server.services.archive.vectors import embedded_passages, given_passages
 from mnemon_server.services.archive.writes import ImportResult, Incoming, decided, store
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.events.checks import event_violations
 from mnemon_server.services.events.new_events import to_utc
 from mnemon_server.services.rules.registry import MergeRuleRegistry

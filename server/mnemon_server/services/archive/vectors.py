@@ -17,7 +17,7 @@ from mnemon_server.services.facts.stored_form import to_fact
 from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.search.embedded_passages import PlacedText, embed_passages, placed, unit_vector
 from mnemon_server.services.semantic.vectors import mean_vector
-from mnemon_server.services.writing.vectors import vector_violations
+from mnemon_server.services.writing.writes import vector_violations
 
 PASSAGES_MAX = 65_536
 _UNIT = 1e-5

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mnemon_server.domain.clock import Clock, from_microseconds, system_clock, to_microseconds
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.services.background.offload import completion
 
 JUMP_MAX = timedelta(hours=1)
 BELIEVED_AFTER_S = 24 * 3600.0

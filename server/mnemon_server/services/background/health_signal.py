@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 
 LOOK_EVERY_S = 1.0
 CRITICAL, WARNING, INFO = "critical", "warning", "info"

@@ -1,4 +1,4 @@
-"""Runs blocking work outside of the event loop."""
+"""Work outside of the event loop: on threads, in futures of the engine, and in slices with pauses."""
 
 import asyncio
 import threading
@@ -6,10 +6,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
-from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.domain.observation.figures import traced
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -131,3 +133,114 @@ def _run(future: "Future[Any]", call: Callable[[], Any]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+async def completion(future: "Future[T]", part: str = "write") -> T:
+    """The result of an engine's future. Cancelling the caller does not cancel the engine's work.
+
+    `part` is what traces call it.
+
+    `asyncio.wrap_future` wakes the loop once for each future. A transaction completes many at the same time, and a
+    wake-up costs as much as a third of a small write.
+    """
+    if future.done():
+        return future.result()
+    loop = asyncio.get_running_loop()
+    if (futures := _OF_LOOPS.get(loop)) is None:
+        futures = _OF_LOOPS[loop] = _EngineFutures()
+    result: T = await futures.of(traced(part, future), loop)
+    return result
+
+
+class _EngineFutures:
+    """The futures that one event loop waits for. Only that loop may call its methods, except for `_arrive`."""
+
+    def __init__(self) -> None:
+        self._arrived: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
+        self._is_awaited = False
+
+    def of(self, future: "Future[T]", loop: asyncio.AbstractEventLoop) -> "asyncio.Future[T]":
+        waiter: asyncio.Future[T] = loop.create_future()
+        future.add_done_callback(lambda done: self._arrive(waiter, done))
+        return waiter
+
+    def _arrive(self, waiter: "asyncio.Future[Any]", done: "Future[Any]") -> None:
+        """Any thread may call it."""
+        self._arrived.append((waiter, done))
+        # Checked after the append: if the flag is set, a hand-over has yet to begin, and will take this result along.
+        if not self._is_awaited:
+            self._is_awaited = True
+            # If the loop has ended, no one waits for the result.
+            with suppress(RuntimeError):
+                waiter.get_loop().call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._is_awaited = False
+        while self._arrived:
+            waiter, done = self._arrived.popleft()
+            if waiter.done():
+                continue
+            if done.cancelled():
+                waiter.cancel()
+            elif (error := done.exception()) is not None:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(done.result())
+
+
+# The values do not refer to the loop, so an entry disappears together with its loop.
+_OF_LOOPS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _EngineFutures]" = WeakKeyDictionary()
+
+
+# Other calls would notice a longer stretch.
+_SLICE_S = 0.0005
+LARGE_BYTES = 1 << 16
+"""From this size on, a message with JSON is read on a thread: if it holds nothing but numbers, it takes 10 ms."""
+
+Message = TypeVar("Message")
+Result = TypeVar("Result")
+
+
+class Pause:
+    """Yields to the event loop once a slice of time is used up, which all conversions of the loop share.
+
+    Otherwise a call would wait for a slice of each conversion in progress, of which every bulk stream has several.
+    """
+
+    def __init__(self) -> None:
+        """Belongs to the event loop that first awaits it. Costs nothing before that."""
+        self._turn: _Turn | None = None
+
+    async def where_due(self) -> None:
+        """Call it after each record, or between two: a call with one record then does without."""
+        if self._turn is None:
+            loop = asyncio.get_running_loop()
+            self._turn = _TURNS.get(loop) or _TURNS.setdefault(loop, _Turn())
+        if self._turn.is_over():
+            await asyncio.sleep(0)
+
+
+class _Turn:
+    """The conversions between two times that the event loop looks for other calls."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+
+    def is_over(self) -> bool:
+        """Whether the slice is used up. The first call of a turn begins it."""
+        now = time.perf_counter()
+        if self._began is None:
+            self._began = now
+            asyncio.get_running_loop().call_soon(self._end)
+        return now - self._began > _SLICE_S
+
+    def _end(self) -> None:
+        self._began = None
+
+
+_TURNS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turn]" = WeakKeyDictionary()
+
+
+async def converted(convert: Callable[[Message], Result], message: Message, size: int) -> Result:
+    """The result of `convert`, or what it raises; runs on a thread if the message has a large `size`, in bytes."""
+    return convert(message) if size < LARGE_BYTES else await asyncio.to_thread(convert, message)

@@ -11,8 +11,7 @@ from mnemon_server.domain.bridge import RoutingPolicy, UpdatedPolicy
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.bridge.routing import policy_of, policy_values
 from mnemon_server.services.bridge.state import POLICY_KEY, STATE_KEY, State, state_from_json, state_to_json
 

@@ -20,7 +20,7 @@ from mnemon_server.services.rules.overrides import overridden
 from mnemon_server.services.rules.registry import MergeRuleRegistry
 from mnemon_server.services.semantic.checks import refuse_other_scope
 from mnemon_server.services.semantic.pruning import MERGED
-from mnemon_server.services.writing.ids import new_id
+from mnemon_server.services.writing.writes import new_id
 
 _ASKED_FOR = ArbitrationResult(
     action=ArbitrationAction.MERGE,

@@ -13,8 +13,7 @@ from itertools import takewhile
 
 from rapidfuzz.distance import Levenshtein
 
-from mnemon_server.ranking.keywords import HAN, HANGUL, KANA, analyze
-from mnemon_server.ranking.languages import STOP_WORDS
+from mnemon_server.ranking.analysis import HAN, HANGUL, KANA, STOP_WORDS, analyze
 from mnemon_server.services.conflicts.relation_words import (
     ADDING,
     ADVERBS,

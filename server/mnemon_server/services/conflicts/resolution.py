@@ -18,7 +18,7 @@ from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.pruning import MERGED, SUPERSEDED
 from mnemon_server.services.semantic.resolver import Judged, NewSemantic
 from mnemon_server.services.semantic.stored_form import as_duplicate, put_semantic, same_content
-from mnemon_server.services.writing.ids import new_id
+from mnemon_server.services.writing.writes import new_id
 
 Known = tuple[SemanticMemory | None, WriteReceipt | None]
 """The statement that stands after a save, and its receipt."""

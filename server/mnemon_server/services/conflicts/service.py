@@ -32,8 +32,7 @@ from mnemon_server.domain.validation import (
 )
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.conflicts.arbitration import arbitrate
 from mnemon_server.services.conflicts.detection import BY_VECTOR, find_conflicts
 from mnemon_server.services.conflicts.judging import Advisor
@@ -55,8 +54,7 @@ from mnemon_server.services.semantic.decisions import decision_filter, stored_de
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import given_statement, to_semantic
 from mnemon_server.services.semantic.vectors import is_read
-from mnemon_server.services.writing.vectors import vector_violations
-from mnemon_server.services.writing.writes import request_key
+from mnemon_server.services.writing.writes import request_key, vector_violations
 
 # Merges and their undoing as transactions, and the stored answers for repeated calls: ids, no text.
 

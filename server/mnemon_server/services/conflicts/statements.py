@@ -20,7 +20,7 @@ from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.semantic.checks import statement_violations
 from mnemon_server.services.semantic.stored_form import DocumentReader, given_statement, to_semantic
 from mnemon_server.services.semantic.vectors import vectors_of
-from mnemon_server.services.writing.vectors import vector_violations
+from mnemon_server.services.writing.writes import vector_violations
 
 
 class Statements:

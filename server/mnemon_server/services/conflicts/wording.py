@@ -9,8 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mnemon_server.ranking.keywords import HAN, KANA
-from mnemon_server.ranking.languages import STOP_WORDS
+from mnemon_server.ranking.analysis import HAN, KANA, STOP_WORDS
 
 _FILLERS = frozenset({"a", "also", "an", "indeed", "quite", "really", "the", "very"})
 _COMMON = STOP_WORDS | _FILLERS

@@ -13,7 +13,7 @@ from mnemon_server.domain.validation import metadata_violations, normalised, ref
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
-from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.services.background.offload import completion
 from mnemon_server.services.documents.checks import update_violations
 from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.embedded_passages import PlacedText, TextMovedError, embed_passages, placed

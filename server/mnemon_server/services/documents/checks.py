@@ -16,7 +16,7 @@ from mnemon_server.domain.validation import (
 )
 from mnemon_server.services.documents.filters import filter_violations
 from mnemon_server.services.writing.field_masks import change_violations, covers
-from mnemon_server.services.writing.vectors import vector_violations
+from mnemon_server.services.writing.writes import vector_violations
 
 FIELDS = ("content", "metadata", "scope")
 _OUTPUT_ONLY = ("doc_id", "revision", "create_time", "update_time", "passage_count", "embeddings")

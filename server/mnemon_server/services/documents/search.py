@@ -17,8 +17,8 @@ from mnemon_server.services.documents.filters import lenient_filter
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, mode_of
 from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.rankings import timed_search
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
-from mnemon_server.services.search.timed import timed_search
 
 
 class DocumentSearch:

@@ -43,8 +43,7 @@ from mnemon_server.domain.validation import doc_id_violations, normalised, refus
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, Fits, PassageInput
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.documents.changes import DocumentChanges
 from mnemon_server.services.documents.checks import index_violations, query_violations, removal_violations
 from mnemon_server.services.documents.filters import (
@@ -60,12 +59,20 @@ from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.embedded_passages import embed_passages, placed
 from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
-from mnemon_server.services.search.query_vectors import fetch_vector
+from mnemon_server.services.search.passage_queries import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
-from mnemon_server.services.writing.intake import Puts, put_all, take_in, take_in_own
 from mnemon_server.services.writing.removals import removal_counts
-from mnemon_server.services.writing.write_batcher import Waiting, WriteBatcher
-from mnemon_server.services.writing.writes import acknowledge, acknowledge_each, request_key
+from mnemon_server.services.writing.writes import (
+    Puts,
+    Waiting,
+    WriteBatcher,
+    acknowledge,
+    acknowledge_each,
+    put_all,
+    request_key,
+    take_in,
+    take_in_own,
+)
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from mnemon_server.domain.events import Event
 from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, RecordKind
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.bridge.reconciliation import linked_to, reconcile, remove_and_restore
 from mnemon_server.services.erasure.selection import ERASED_KINDS, PAGE, Selection
 from mnemon_server.services.erasure.survey import events_of, falling

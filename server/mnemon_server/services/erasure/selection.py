@@ -27,7 +27,7 @@ from mnemon_server.services.documents.filters import strict_filter
 from mnemon_server.services.events.selections import has_metadata_key
 from mnemon_server.services.events.selections import selection as event_selection
 from mnemon_server.services.facts.filters import matching
-from mnemon_server.services.memories.filters import record_filter as memory_filter
+from mnemon_server.services.memories.checks import record_filter as memory_filter
 from mnemon_server.services.reading.filter_expressions import HasKey, unmet_conditions
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.semantic.filters import record_filter as semantic_filter

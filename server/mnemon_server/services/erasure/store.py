@@ -39,8 +39,7 @@ from mnemon_server.domain.validation import SCOPE_BYTES_MAX, refuse, request_id_
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.conflicts.relation_features import forget_readings
 from mnemon_server.services.documents import filters as documents
 from mnemon_server.services.erasure.job import AFTER_US, Job, finish, stored_evidence, stored_job
@@ -54,7 +53,7 @@ from mnemon_server.services.erasure.traces import Traces, marked_answers
 from mnemon_server.services.events.checks import selection_violations
 from mnemon_server.services.events.pruning import EventPruning
 from mnemon_server.services.facts import checks as facts
-from mnemon_server.services.memories import filters as memories
+from mnemon_server.services.memories import checks as memories
 from mnemon_server.services.semantic import filters as semantic
 from mnemon_server.services.semantic.terms import forget_terms
 from mnemon_server.services.writing.tombstones import Names, names_of

@@ -12,8 +12,7 @@ from mnemon_server.domain.errors import NotServingError
 from mnemon_server.domain.events import CompactionProgress, PruneReason
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.events import EventEngine
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 
 REPORT_EVERY_S = 1.0
 

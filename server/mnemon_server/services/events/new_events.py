@@ -7,8 +7,7 @@ from mnemon_server.domain.events import Event, RecordEvent
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.engines.promises.events import EventWrite
-from mnemon_server.services.writing.ids import new_id
-from mnemon_server.services.writing.writes import request_key
+from mnemon_server.services.writing.writes import new_id, request_key
 
 
 def event_writes(requests: Sequence[RecordEvent], now: datetime) -> list[EventWrite]:

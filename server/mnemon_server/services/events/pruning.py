@@ -27,8 +27,7 @@ from mnemon_server.domain.events import EventSelection, PrunedEvents, PruneReaso
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.events import EventEngine, Sequences
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.events.checks import pruning_violations
 from mnemon_server.services.events.new_events import to_utc
 from mnemon_server.services.events.selections import EVERYTHING, selection, selection_before

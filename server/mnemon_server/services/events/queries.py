@@ -25,8 +25,8 @@ from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.services.events.checks import limit_violations, selection_violations, window_violations
 from mnemon_server.services.events.selections import EVERYTHING, selection, window_selection
 from mnemon_server.services.reading.pages import PAGE_BYTES_MAX
-from mnemon_server.services.search.timed import timed_search
-from mnemon_server.services.search.turns import JUDGED, are_with_assistant, author_of
+from mnemon_server.services.search.rankings import timed_search
+from mnemon_server.services.search.reranking import JUDGED, are_with_assistant, author_of
 from mnemon_server.wire.events import decode
 
 PAGE_STEP, READ_BYTES = 50, 1 << 20

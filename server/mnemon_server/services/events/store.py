@@ -48,10 +48,9 @@ from mnemon_server.services.events.selections import EVERYTHING, has_metadata_ke
 from mnemon_server.services.reading.answers import Room, read_within
 from mnemon_server.services.reading.filter_expressions import unmet_conditions
 from mnemon_server.services.reading.read_batcher import ReadBatcher
-from mnemon_server.services.search.query_vectors import fetch_vector
-from mnemon_server.services.writing.write_batcher import TOGETHER_MAX, Waiting, WriteBatcher
+from mnemon_server.services.search.passage_queries import fetch_vector
 from mnemon_server.services.writing.write_pressure import WriteLatency
-from mnemon_server.services.writing.writes import request_key
+from mnemon_server.services.writing.writes import TOGETHER_MAX, Waiting, WriteBatcher, request_key
 
 READER_THREADS = 4
 BULK_PARTS = 2

@@ -30,7 +30,7 @@ from mnemon_server.domain.validation import (
     text_violations,
 )
 from mnemon_server.services.facts.texts import PATH, PATHS_MAX
-from mnemon_server.services.writing.vectors import vector_violations
+from mnemon_server.services.writing.writes import vector_violations
 
 NAMES_MAX = LIMIT_MAX = 1_000
 OFFSET_MAX = 100_000

@@ -12,7 +12,7 @@ from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.services.background.offload import completion
 from mnemon_server.services.facts.filters import expired, living
 from mnemon_server.services.facts.stored_form import has_expired, is_fact
 from mnemon_server.services.facts.writes import EXPIRED, REQUESTED, check_revision, remove

@@ -18,15 +18,21 @@ from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
+from mnemon_server.services.background.offload import completion
 from mnemon_server.services.facts.checks import put_violations
 from mnemon_server.services.facts.passages import fact_passages
 from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.facts.writes import PreparedFact, StoredFact, store, store_changes, with_changes
-from mnemon_server.services.writing.ids import new_id
-from mnemon_server.services.writing.intake import problem, settled, take_in_checked, take_in_own
-from mnemon_server.services.writing.vectors import vector_bytes
-from mnemon_server.services.writing.writes import replay, request_key
+from mnemon_server.services.writing.writes import (
+    new_id,
+    problem,
+    replay,
+    request_key,
+    settled,
+    take_in_checked,
+    take_in_own,
+    vector_bytes,
+)
 
 # Measures how many values a JSON value contains.
 

@@ -45,9 +45,7 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import FieldsOnly, Fits
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
-from mnemon_server.services.background.pause import Pause
+from mnemon_server.services.background.offload import Offload, Pause, completion
 from mnemon_server.services.facts.checks import (
     filter_violations,
     names_violations,
@@ -64,11 +62,10 @@ from mnemon_server.services.reading.answers import Room, read_within
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, mode_of
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, fetch_vector, mode_of
 from mnemon_server.services.search.passage_search import PassageSearch
-from mnemon_server.services.search.query_vectors import fetch_vector
+from mnemon_server.services.search.rankings import timed_search
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
-from mnemon_server.services.search.timed import timed_search
 from mnemon_server.services.writing.writes import request_key
 
 # Searches facts by a text or a vector; without either, lists the facts that match the filter.

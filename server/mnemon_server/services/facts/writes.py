@@ -37,7 +37,7 @@ from mnemon_server.services.facts.stored_form import (
 )
 from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.reading.filter_expressions import utc
-from mnemon_server.services.writing.vectors import vector_bytes
+from mnemon_server.services.writing.writes import vector_bytes
 
 REQUESTED, EXPIRED = "requested", "expired"
 

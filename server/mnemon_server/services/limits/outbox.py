@@ -9,8 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from mnemon_server.domain.errors import ErrorReason, MnemonError, TooManyRequestsError
-from mnemon_server.services.limits.accounts import Account
-from mnemon_server.services.limits.budget import SharedBudget
+from mnemon_server.services.limits.accounts import Account, SharedBudget
 from mnemon_server.services.limits.fair_line import FairLine
 
 BYTES_MAX = 24 << 20

@@ -23,9 +23,8 @@ from mnemon_server.domain.validation import metadata_violations, refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.memories.checks import call_violations, update_violations
-from mnemon_server.services.memories.field_masks import apply_change
+from mnemon_server.services.background.offload import completion
+from mnemon_server.services.memories.checks import apply_change, call_violations, update_violations
 from mnemon_server.services.memories.stored_form import to_document, to_memory
 from mnemon_server.services.search.embedded_passages import (
     PlacedText,
@@ -36,8 +35,7 @@ from mnemon_server.services.search.embedded_passages import (
 )
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.writing import field_masks as masks
-from mnemon_server.services.writing.vectors import vector_bytes
-from mnemon_server.services.writing.writes import acknowledge, request_key
+from mnemon_server.services.writing.writes import acknowledge, request_key, vector_bytes
 
 Change = Callable[[Document], Document]
 

@@ -23,13 +23,12 @@ from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.ranking.analysis import STEMMED_WORDS
-from mnemon_server.services.memories.checks import query_violations
-from mnemon_server.services.memories.filters import record_filter
+from mnemon_server.services.memories.checks import query_violations, record_filter
 from mnemon_server.services.memories.stored_form import to_memory
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, mode_of
 from mnemon_server.services.search.passage_search import PassageSearch
-from mnemon_server.services.search.timed import timed_search
+from mnemon_server.services.search.rankings import timed_search
 
 ROUNDING = 1e-6
 EXPLANATION_BYTES = 256

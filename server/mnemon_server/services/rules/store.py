@@ -34,8 +34,7 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.domain.validation import refuse, request_id_violations, revision_violations
 from mnemon_server.engines.promises.values import DocumentWrite, RecordStamps
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.rules.registry import MergeRuleRegistry, copied, receipt_of
 from mnemon_server.services.rules.rule_set import PlacedRule, RuleSet
 from mnemon_server.services.rules.schema import changed_paths, checked_rule, rule_json

@@ -1,6 +1,6 @@
 """Queries and answers of the search for passages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
+from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import FieldsOnly, KeywordScores, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.services.search.rankings import Ranking
 
@@ -133,3 +134,23 @@ def mode_of(mode: SearchMode | None, text: str, vector: object | None) -> Search
     if mode is not None:
         return mode
     return SearchMode.VECTOR if vector is not None and not text.strip() else SearchMode.HYBRID
+
+
+async def fetch_vector(
+    embedder: EmbeddingBatcher,
+    text: str | None,
+    *,
+    vector: Sequence[float] | None = None,
+    mode: SearchMode | None = None,
+) -> None:
+    """Asks an endpoint for the vector of a query, if a search in this mode and without a `vector` needs it.
+
+    Threads are few, and an endpoint may take long: searches by word would wait for a free one. Does nothing if the
+    model runs in this process.
+
+    Raises:
+        EmbeddingUnavailableError: the endpoint failed.
+        TooManyRequestsError, NotServingError: see EmbeddingBatcher.
+    """
+    if text and text.strip() and vector is None and mode is not SearchMode.KEYWORD:
+        await embedder.fetch_query(text)

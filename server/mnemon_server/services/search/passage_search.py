@@ -20,10 +20,8 @@ from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.records import Relevance, RelevanceFloors, SearchDiagnostics, SearchMode
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, KeywordScores, PassageIds, PassageLocation, Scores, Vector
-from mnemon_server.ranking.ascending import distinct
-from mnemon_server.ranking.fusion import Fusion
-from mnemon_server.ranking.relevance import relevance_floors
-from mnemon_server.services.search.fusion import LeftOut
+from mnemon_server.ranking.fusion import Fusion, relevance_floors
+from mnemon_server.ranking.keyword_context import distinct
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import (
     Choice,
@@ -33,10 +31,9 @@ from mnemon_server.services.search.passage_queries import (
     Plan,
     ScoredPlace,
 )
-from mnemon_server.services.search.rankings import NOTHING, Ranking, by_both, by_meaning, by_word, joined
-from mnemon_server.services.search.reranking import Reranking
+from mnemon_server.services.search.rankings import NOTHING, LeftOut, Ranking, by_both, by_meaning, by_word, joined
+from mnemon_server.services.search.reranking import JUDGED, Reranking
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
-from mnemon_server.services.search.turns import JUDGED
 
 INDEX_HITS_MIN, INDEX_OVERFETCH = 200, 8
 GRAPH_HITS_MIN, GRAPH_OVERFETCH = 64, 4

@@ -29,7 +29,7 @@ from mnemon_server.domain.validation import (
     text_violations,
 )
 from mnemon_server.services.semantic.filters import filter_violations
-from mnemon_server.services.writing.vectors import vector_violations
+from mnemon_server.services.writing.writes import vector_violations
 
 
 def refuse_other_scope(memory: SemanticMemory, other: SemanticMemory, field: str, other_field: str) -> None:

@@ -23,8 +23,7 @@ from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SaveSem
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import DocumentWrite, Vector
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.semantic.checks import save_violations
 from mnemon_server.services.semantic.decisions import relation_of_values, relation_values, stored_decision
 from mnemon_server.services.semantic.event_linking import told_directly
@@ -39,11 +38,16 @@ from mnemon_server.services.semantic.stored_form import (
     to_semantic,
 )
 from mnemon_server.services.semantic.vectors import is_read, vectors_of
-from mnemon_server.services.writing.ids import new_id
-from mnemon_server.services.writing.intake import problem, settled, take_in, take_in_own
-from mnemon_server.services.writing.vectors import vector_bytes
 from mnemon_server.services.writing.write_pressure import WritePressure
-from mnemon_server.services.writing.writes import request_key
+from mnemon_server.services.writing.writes import (
+    new_id,
+    problem,
+    request_key,
+    settled,
+    take_in,
+    take_in_own,
+    vector_bytes,
+)
 
 # The answers to saves in the form stored under their request ids: ids and numbers, without the saved text.
 

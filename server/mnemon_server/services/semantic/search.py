@@ -25,13 +25,12 @@ from mnemon_server.domain.semantic import (
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import EXACT_BEST, Fits, PassageIds, PassageLocation, Scores, Vector
-from mnemon_server.ranking.relevance import relevance_floors
+from mnemon_server.ranking.fusion import relevance_floors
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.passage_queries import PassageQuery, mode_of
 from mnemon_server.services.search.passage_search import PassageSearch
-from mnemon_server.services.search.rankings import DIGITS, NOTHING, similarities
+from mnemon_server.services.search.rankings import DIGITS, NOTHING, similarities, timed_search
 from mnemon_server.services.search.settings import SearchSettings
-from mnemon_server.services.search.timed import timed_search
 from mnemon_server.services.semantic.checks import query_violations
 from mnemon_server.services.semantic.filters import context_filter, record_filter, window
 from mnemon_server.services.semantic.stored_form import to_semantic

@@ -36,12 +36,11 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import RecordStats
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault
-from mnemon_server.services.background.engine_futures import completion
-from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.reading.answers import Room, read_within
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.reading.read_batcher import ReadBatcher
-from mnemon_server.services.search.query_vectors import fetch_vector
+from mnemon_server.services.search.passage_queries import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.checks import deletion_violations
 from mnemon_server.services.semantic.deletion import Deletion, delete, find_targets, from_answer

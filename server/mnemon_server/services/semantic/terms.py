@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 
-from mnemon_server.ranking import languages
-from mnemon_server.ranking.analysis import is_stop_word
-from mnemon_server.ranking.keywords import HAN, HANGUL, KANA, analyze
+from mnemon_server.ranking.analysis import HAN, HANGUL, KANA, analyze, is_stop_word, language_of_text
 
 # Vowel signs and accents belong to their word, but `\w` does not match them, and would split the word there.
 _MARKS = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.category(mark) in ("Mn", "Mc"))
@@ -52,7 +50,7 @@ def words_of(text: str) -> list[str]:
 
 def telling_words(words: Sequence[str]) -> list[str]:
     """The distinct words of a text without the stop words of its language."""
-    language = (languages.of_text(words),)
+    language = (language_of_text(words),)
     return [word for word in words if not is_stop_word(word, language, len(words))]
 
 

@@ -9,7 +9,7 @@ from mnemon_server.domain.access import Principal
 from mnemon_server.domain.access.bounds import ALL
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.tools import OperatorTool
-from mnemon_server.services.writing.ids import new_id
+from mnemon_server.services.writing.writes import new_id
 
 ISSUER = "mnemon"
 ANONYMOUS = "anonymous"

@@ -30,8 +30,7 @@ from mnemon_server.domain.tools import (
     UnofferedTool,
 )
 from mnemon_server.domain.validation import metadata_violations, refuse, request_id_violations
-from mnemon_server.services.background.offload import Offload
-from mnemon_server.services.background.pause import Pause
+from mnemon_server.services.background.offload import Offload, Pause
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.protocols.parsing import DEFAULT_OPTIONS, parse_tool_calls
 from mnemon_server.services.protocols.statistics import ProtocolCounters

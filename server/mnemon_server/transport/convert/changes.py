@@ -1,23 +1,49 @@
-"""The change service's answers as messages, those of a watch as bytes."""
+"""The change service's requests and answers, the answers of a watch as bytes."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from google.protobuf.duration_pb2 import Duration
 from mnemon.v1 import bridge_pb2, episodic_pb2
 from mnemon.v1 import changes_pb2 as pb
 
-from mnemon_server.domain.changes import LOG_TABLE, Change, ChangeType
-from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.changes import (
+    BATCH_DEFAULT,
+    BATCH_MAX,
+    LOG_TABLE,
+    RECORD_IDS_MAX,
+    Change,
+    ChangeFilter,
+    ChangeType,
+)
+from mnemon_server.domain.clock import EPOCH, from_microseconds, to_microseconds
 from mnemon_server.domain.damage import UNREADABLE
+from mnemon_server.domain.documents import DOC_ID_BYTES_MAX
 from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.domain.events import StoredEvent
 from mnemon_server.domain.facts import Fact
-from mnemon_server.domain.feed import Batch, ChangePage, Progress, Record, Started
+from mnemon_server.domain.feed import (
+    EVERYTHING,
+    HEARTBEAT_MAX_S,
+    HEARTBEAT_MIN_S,
+    TYPES_MAX,
+    Batch,
+    ChangePage,
+    Cursor,
+    Edge,
+    ListQuery,
+    Progress,
+    Record,
+    Start,
+    Started,
+    WatchQuery,
+)
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.records import View
 from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.domain.validation import id_violations, scope_violations
 from mnemon_server.services.semantic.decisions import decision_from_json
 from mnemon_server.transport.convert.decisions import fill_decision
 from mnemon_server.transport.convert.documents import fill_document
@@ -25,10 +51,12 @@ from mnemon_server.transport.convert.facts import fill_fact
 from mnemon_server.transport.convert.memories import fill_memory
 from mnemon_server.transport.convert.rules import field_to_pb, fill_rule
 from mnemon_server.transport.convert.semantic import fill_memory as fill_semantic_memory
+from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.wire.values import (
     duration_to_pb,
     fill_scope,
     fill_time,
+    scope_of,
 )
 
 # The details of changes, which depend on their type, as messages.
@@ -223,3 +251,88 @@ def _fill_record(target: pb.Change, record: Record | None) -> None:
         fill_fact(target.fact, record)
     elif record is not None:
         fill_document(target.document, record, View.STANDARD)
+
+
+CHANGE_TYPES: Mapping[int, ChangeType] = {
+    pb.ChangeType.Value(f"CHANGE_TYPE_{type_.name}"): type_ for type_ in ChangeType
+}
+CHANGE_VIEWS: Mapping[int, bool] = {
+    pb.CHANGE_VIEW_UNSPECIFIED: False,
+    pb.CHANGE_VIEW_BASIC: False,
+    pb.CHANGE_VIEW_FULL: True,
+}
+"""Whether a view is the full one."""
+
+
+def read_watch(request: pb.WatchChangesRequest) -> WatchQuery:
+    """The request for a watch."""
+    reader = Reader()
+    if request.HasField("earliest") and not request.earliest:
+        reader.note("earliest", "must be true; to start now, leave it out")
+    if request.max_batch_size < 0:
+        reader.note("max_batch_size", "must not be negative; 0 is the default")
+    query = WatchQuery(
+        start=_start(reader, request, unset=Edge.NOW),
+        where=_filter(reader, request.filter) if request.HasField("filter") else EVERYTHING,
+        full=reader.enum("view", request.view, CHANGE_VIEWS),
+        heartbeat_s=_heartbeat(reader, request.heartbeat_interval) if request.HasField("heartbeat_interval") else None,
+        batch_max=min(request.max_batch_size or BATCH_DEFAULT, BATCH_MAX),
+    )
+    reader.finish()
+    return query
+
+
+def read_list(request: pb.ListChangesRequest) -> ListQuery:
+    """The page to read."""
+    reader = Reader()
+    query = ListQuery(
+        start=_start(reader, request, unset=Edge.EARLIEST),
+        where=_filter(reader, request.filter) if request.HasField("filter") else EVERYTHING,
+        full=reader.enum("view", request.view, CHANGE_VIEWS),
+        limit=reader.page_size(request.page_size),
+    )
+    reader.finish()
+    return query
+
+
+def _start(reader: Reader, request: pb.WatchChangesRequest | pb.ListChangesRequest, *, unset: Edge) -> Start:
+    match request.WhichOneof("start"):
+        case "cursor":
+            return Cursor(request.cursor)
+        case "start_time":
+            return reader.time("start_time", request, "start_time") or EPOCH
+        case "earliest":
+            return Edge.EARLIEST
+        case _:
+            return unset
+
+
+def _filter(reader: Reader, message: pb.ChangeFilter) -> ChangeFilter:
+    """The filter of changes."""
+    types = _types(reader, message)
+    scope = scope_of(message)
+    reader.violations += scope_violations(scope, "filter.scope")
+    if len(message.record_ids) > RECORD_IDS_MAX:
+        reader.note("filter.record_ids", f"must be at most {RECORD_IDS_MAX}")
+    else:
+        for index, record_id in enumerate(message.record_ids):
+            reader.violations += id_violations(record_id, f"filter.record_ids[{index}]", DOC_ID_BYTES_MAX)
+    return ChangeFilter(types=types, scope=scope, record_ids=frozenset(message.record_ids))
+
+
+def _types(reader: Reader, message: pb.ChangeFilter) -> frozenset[ChangeType]:
+    if len(message.types) > TYPES_MAX:
+        reader.note("filter.types", f"must be at most {TYPES_MAX}")
+        return frozenset()
+    return frozenset(
+        reader.enum(f"filter.types[{index}]", number, CHANGE_TYPES) for index, number in enumerate(message.types)
+    )
+
+
+def _heartbeat(reader: Reader, message: Duration) -> float:
+    seconds = message.seconds + message.nanos / 1e9
+    if not HEARTBEAT_MIN_S <= seconds <= HEARTBEAT_MAX_S:
+        reader.note(
+            "heartbeat_interval", f"must be {HEARTBEAT_MIN_S:g} s to {HEARTBEAT_MAX_S:g} s; unset is the default"
+        )
+    return seconds

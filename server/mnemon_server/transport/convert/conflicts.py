@@ -1,11 +1,19 @@
-"""The conflict service's answers as messages."""
+"""The conflict service's requests and answers."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from mnemon.v1 import conflicts_pb2 as pb
+from mnemon.v1 import semantic_pb2
 
-from mnemon_server.domain.conflicts import DecisionPage
-from mnemon_server.domain.resolution import Arbitrated, Detected, MergedMemories, Unmerged
-from mnemon_server.domain.semantic import SavedSemantic
+from mnemon_server.domain.conflicts import CONFLICTS_DEFAULT, DecisionPage
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.resolution import Arbitrated, Detected, MemoryRef, MergedMemories, Unmerged
+from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
+from mnemon_server.services.conflicts.statements import reference_violations
 from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
+from mnemon_server.services.semantic.checks import statement_violations
 from mnemon_server.transport.convert.decisions import (
     CONTENT_STRATEGIES_TO_PB,
     fill_arbitration,
@@ -13,7 +21,9 @@ from mnemon_server.transport.convert.decisions import (
     fill_decision,
     fill_statistics,
 )
-from mnemon_server.transport.convert.semantic import fill_memory
+from mnemon_server.transport.convert.rules import read_values
+from mnemon_server.transport.convert.semantic import fill_memory, read_statement
+from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require
 
 
 def detected_to_pb(detected: Detected) -> pb.DetectConflictsResponse:
@@ -72,3 +82,101 @@ def decisions_to_pb(page: DecisionPage, next_page_token: str) -> pb.ListDecision
     for decision in page.decisions:
         fill_decision(message.decisions.add(), decision)
     return message
+
+
+Changes = Mapping[str, Any]
+"""Changes to a part of a rule, for one call."""
+_SOME_STATEMENT = MemoryRef(memory_id="some statement")
+"""The reference that is read instead of a missing one."""
+
+
+class Detection(NamedTuple):
+    """Whose conflicts are asked for, how they are found, and how many to return at most."""
+
+    candidate: MemoryRef
+    changes: Changes
+    limit: int
+
+
+class Pair(NamedTuple):
+    """The two statements that are compared or merged, and how."""
+
+    one: MemoryRef
+    other: MemoryRef
+    changes: Changes
+
+
+def read_detection(request: pb.DetectConflictsRequest) -> Detection:
+    """The detection."""
+    reader = Reader()
+    detection = Detection(
+        candidate=_reference(reader, "candidate", request.candidate),
+        changes=read_values(reader, "detection", request.detection),
+        limit=request.limit or CONFLICTS_DEFAULT,
+    )
+    reader.finish(_violations(candidate=detection.candidate))
+    return detection
+
+
+def read_arbitration(request: pb.ArbitrateConflictRequest) -> Pair:
+    """The candidate, what is known, and how to decide between them."""
+    reader = Reader()
+    candidate = _reference(reader, "candidate", request.candidate)
+    existing = _reference(reader, "existing", request.existing)
+    changes = read_values(reader, "arbitration", request.arbitration)
+    reader.finish(_violations(candidate=candidate, existing=existing))
+    return Pair(candidate, existing, changes)
+
+
+def read_merge(request: pb.MergeMemoriesRequest) -> Pair:
+    """The request for a merge."""
+    reader = Reader()
+    first = _reference(reader, "first", request.first)
+    second = _reference(reader, "second", request.second)
+    changes = read_values(reader, "merge", request.merge)
+    reader.finish(_violations(first=first, second=second))
+    return Pair(first, second, changes)
+
+
+def read_preview(request: pb.PreviewResolutionRequest) -> SemanticMemory:
+    """The statement that would be saved, with its embedding if it has one."""
+    require(request, "memory")
+    reader = Reader()
+    memory = _given(reader, "memory", request.memory)
+    reader.finish(statement_violations(memory))
+    return memory
+
+
+def read_list(request: pb.ListDecisionsRequest) -> int:
+    """How many decisions a page has at most."""
+    reader = Reader()
+    limit = reader.page_size(request.page_size)
+    reader.finish()
+    return limit
+
+
+def _reference(reader: Reader, field: str, message: pb.MemoryReference) -> MemoryRef:
+    """The statement that the reference names."""
+    expected = expected_revision(message)
+    match message.WhichOneof("reference"):
+        case None:
+            reader.note(field, "must be set: memory_id or memory")
+            return _SOME_STATEMENT
+        case "memory":
+            return MemoryRef(memory=_given(reader, f"{field}.memory", message.memory), expected_revision=expected)
+        case _:
+            return MemoryRef(memory_id=message.memory_id, expected_revision=expected)
+
+
+def _given(reader: Reader, field: str, message: semantic_pb2.SemanticMemory) -> SemanticMemory:
+    """A statement that is given, with its embedding if it has one."""
+    return replace(read_statement(reader, field, message), embedding=tuple(message.embedding) or None)
+
+
+def _violations(**references: MemoryRef) -> Iterator[FieldViolation]:
+    """Violations in the statements that a request names, by field."""
+    for field, reference in references.items():
+        given = reference.memory
+        # Only the service knows how many numbers a vector must have.
+        dimension = len(given.embedding) if given and given.embedding else 0
+        yield from reference_violations(reference, field, dimension)

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from google.protobuf.message import Message
 
 from mnemon_server.domain.errors import TooManyRequestsError
-from mnemon_server.services.limits.budget import SharedBudget
+from mnemon_server.services.limits.accounts import SharedBudget
 from mnemon_server.transport.conversions import Conversions
 from mnemon_server.transport.errors import MalformedMessageError
 from mnemon_server.transport.http.forms import Form
 from mnemon_server.transport.http.json_request import request_bytes
 from mnemon_server.transport.http.request import Request, too_large
 from mnemon_server.transport.interceptors.base import current_call
-from mnemon_server.transport.interceptors.receiver import LATE_S
+from mnemon_server.transport.interceptors.codec import LATE_S
 from mnemon_server.transport.interceptors.time_limit import TimeLimit
 
 JSON_BYTES_MAX = 2 << 20

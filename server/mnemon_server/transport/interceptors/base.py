@@ -10,11 +10,11 @@ from typing import Any, NoReturn, Protocol
 import grpc
 
 from mnemon_server.domain.access import EVERYBODY, Credentials, Principal
-from mnemon_server.domain.observation.tracing import Trace
+from mnemon_server.domain.observation.figures import Trace
 from mnemon_server.services.limits.accounts import Account
 from mnemon_server.services.limits.outbox import Sending
 from mnemon_server.services.reading.answers import NOBODY, Room
-from mnemon_server.services.writing.ids import new_id
+from mnemon_server.services.writing.writes import new_id
 
 Piece = Callable[[], AbstractAsyncContextManager[None]]
 Trailers = tuple[tuple[str, str | bytes], ...]

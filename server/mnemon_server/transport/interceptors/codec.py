@@ -1,9 +1,10 @@
-"""Messages are read and written here rather than in the runtime, so that a bad one is an error like any other."""
+"""Messages are received, read and written here rather than in the runtime, so that a bad one is an error like any other."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError, Message
+from grpc import aio
 
 from mnemon_server.transport.conversions import AT_ONCE_BYTES, Conversions
 from mnemon_server.transport.convert.shared.counts import cut
@@ -11,6 +12,8 @@ from mnemon_server.transport.convert.shared.slices import merge
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
 from mnemon_server.transport.interceptors.audit import NO_IDS, IdReaders
 from mnemon_server.transport.interceptors.base import Answer, Exchange, Method, Single, Stream, current_call
+from mnemon_server.transport.interceptors.time_limit import TimeLimit
+from mnemon_server.transport.interceptors.turns import Turns
 from mnemon_server.transport.metrics.call_figures import CallFigures, Traffic
 
 Parse = Callable[[bytes], Any]
@@ -124,3 +127,33 @@ async def _each(
             received.note(len(data))
         yield await read(data)
         del data  # See `StreamWriter`.
+
+
+LATE_MAX, LATE_S = 64, 1.0
+"""How many requests at once may take longer than a second to arrive: each can take as much memory as a message may."""
+
+
+class Receiver:
+    """Receives the one request of a call, which to the runtime is a stream of requests.
+
+    A request that does not arrive in time ends its call; until then, the call takes no slot of the limits.
+    """
+
+    def __init__(self, *, seconds: float) -> None:
+        self._limit = TimeLimit(seconds, crowd=LATE_MAX, crowded_s=LATE_S)
+        self._turns = Turns()
+        self._late = f"the request did not arrive within {seconds:g} s"
+
+    async def receive(self, context: Exchange) -> bytes:
+        """Waits for the turn of the call, and for its request."""
+        call = current_call.get()
+        call.awaits_request = True
+        if (turn := self._turns.take(call.connection)) is not None:
+            await turn
+        with self._limit.watch(self._late):
+            request = await context.read()
+        if request is aio.EOF:
+            raise MalformedMessageError("the call has no request")
+        call.awaits_request = False
+        data: bytes = request
+        return data

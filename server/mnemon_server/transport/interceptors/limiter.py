@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-from mnemon_server.services.limits.accounts import Accounts
-from mnemon_server.services.limits.budget import SharedBudget
+from mnemon_server.services.limits.accounts import Accounts, SharedBudget
 from mnemon_server.services.limits.outbox import Outbox
 from mnemon_server.transport.interceptors.base import Method, Piece
-from mnemon_server.transport.interceptors.giving_way import GivingWay
-from mnemon_server.transport.interceptors.turns import Turns
+from mnemon_server.transport.interceptors.turns import GivingWay, Turns
 
 
 @dataclass(frozen=True, slots=True)

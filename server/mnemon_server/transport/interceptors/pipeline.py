@@ -13,18 +13,17 @@ import structlog
 from grpc import aio
 
 from mnemon_server.domain.access import Principal
-from mnemon_server.services.background.pause import LARGE_BYTES
+from mnemon_server.services.background.offload import LARGE_BYTES
 from mnemon_server.services.limits.accounts import Account
 from mnemon_server.services.limits.outbox import FREE_BYTES, Sending
 from mnemon_server.transport.interceptors.abort import abort, failure_of
 from mnemon_server.transport.interceptors.access import Access, Admit
 from mnemon_server.transport.interceptors.audit import NO_IDS, Audit
 from mnemon_server.transport.interceptors.base import Answer, Call, Exchange, Method, Observer, current_call, end_trace
-from mnemon_server.transport.interceptors.codec import Codec
-from mnemon_server.transport.interceptors.deadline import DefaultDeadline
+from mnemon_server.transport.interceptors.codec import Codec, Receiver
 from mnemon_server.transport.interceptors.limiter import Limiter, Limits
-from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
+from mnemon_server.transport.interceptors.time_limit import DefaultDeadline
 from mnemon_server.transport.interceptors.turns import Turns
 from mnemon_server.transport.metrics.call_figures import CallFigures
 

@@ -7,7 +7,7 @@ from typing import Any
 from grpc import aio
 
 from mnemon_server.domain.errors import NotServingError
-from mnemon_server.services.background.pause import LARGE_BYTES
+from mnemon_server.services.background.offload import LARGE_BYTES
 from mnemon_server.services.limits.outbox import Outbox, Sending, SlowReaderError
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.abort import abort

@@ -1,10 +1,11 @@
-"""One time limit for many calls."""
+"""Time limits and deadlines of calls."""
 
 import asyncio
 from types import TracebackType
 from typing import Any
 
 from mnemon_server.transport.errors import DeadlineExceededError
+from mnemon_server.transport.interceptors.base import Answer, Exchange
 
 
 class TimeLimit:
@@ -109,3 +110,22 @@ class _Watch:
         # If the client has left as well, no one waits for an error.
         if kind is asyncio.CancelledError and not in_time and self._task.uncancel() <= 0:
             raise DeadlineExceededError(self._message) from None
+
+
+class DefaultDeadline:
+    """Cancels a handler after the default time. With a client's deadline the runtime does that."""
+
+    def __init__(self, *, seconds: float) -> None:
+        self._limit = TimeLimit(seconds)
+        self._late = f"the call took longer than {seconds:g} s; send a deadline if it needs more"
+
+    def limited(self, inner: Answer) -> Answer:
+        """Limits the time of a method."""
+
+        async def call(request: Any, context: Exchange) -> Any:
+            if context.time_remaining() is not None:
+                return await inner(request, context)
+            with self._limit.watch(self._late):
+                return await inner(request, context)
+
+        return call

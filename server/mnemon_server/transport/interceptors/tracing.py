@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from mnemon_server.domain.observation.tracing import current_trace
+from mnemon_server.domain.observation.figures import current_trace
 from mnemon_server.transport.interceptors.base import TRACEPARENT_KEY, Call, Method
 
 _FORMAT = TraceContextTextMapPropagator()

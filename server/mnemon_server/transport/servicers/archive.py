@@ -9,9 +9,8 @@ from mnemon.v1 import archive_pb2_grpc
 from mnemon_server.domain.archive import ImportStart
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.services.archive.importing import ImportItem
-from mnemon_server.services.background.pause import Pause
+from mnemon_server.services.background.offload import Pause
 from mnemon_server.transport.convert import archive as convert
-from mnemon_server.transport.convert import archive_requests as requests
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context, piece_of_work
 from mnemon_server.transport.tenancy import TenantServicer
@@ -23,7 +22,7 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
     async def ExportRecords(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.ExportRecordsRequest, context: Context
     ) -> AsyncIterator[pb.ExportRecordsResponse]:
-        selection = requests.read_export(request)
+        selection = convert.read_export(request)
         # If the client leaves midway, the export ends before the vault is released.
         async with (
             self.vault(context) as vault,
@@ -37,11 +36,11 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
     ) -> AsyncIterator[pb.ImportRecordsResponse]:
         start: ImportStart | None = None
         async for request in request_iterator:
-            start = start or requests.read_start(request)
+            start = start or convert.read_start(request)
             # An idle stream must not keep the vault open.
             async with self.vault(context) as vault:
                 importing = vault.archive.begin_import(start)
-                requests.check_count(request)
+                convert.check_count(request)
                 async with piece_of_work():
                     results = await importing.take([item async for item in _items(request.records)])
             yield convert.results_to_pb(results, report)
@@ -57,6 +56,6 @@ async def _items(records: Iterable[pb.ArchivedRecord]) -> AsyncIterator[ImportIt
 
 def _item(message: pb.ArchivedRecord) -> ImportItem:
     try:
-        return requests.read_record(message)
+        return convert.read_record(message)
     except InvalidArgumentError as error:
         return error

@@ -4,7 +4,6 @@ from mnemon.v1 import bridge_pb2 as pb
 from mnemon.v1 import bridge_pb2_grpc, common_pb2
 
 from mnemon_server.transport.convert import bridge as convert
-from mnemon_server.transport.convert import bridge_requests as requests
 from mnemon_server.transport.convert.shared.reader import expected_revision
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
@@ -33,7 +32,7 @@ class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
     async def UpdateRoutingPolicy(  # noqa: N802
         self, request: pb.UpdateRoutingPolicyRequest, context: Context
     ) -> pb.UpdateRoutingPolicyResponse:
-        policy = requests.read_update(request)
+        policy = convert.read_update(request)
         async with self.vault(context) as vault:
             updated = await vault.bridge.update_policy(
                 policy,

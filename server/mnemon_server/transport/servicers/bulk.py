@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
-from mnemon_server.services.background.pause import Pause
-from mnemon_server.services.writing.write_order import WriteTurn
+from mnemon_server.services.background.offload import Pause
+from mnemon_server.services.writing.writes import WriteTurn
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Piece, piece_of_work, request_bytes
 from mnemon_server.transport.status import Failure

@@ -7,7 +7,6 @@ from mnemon.v1 import changes_pb2 as pb
 from mnemon.v1 import changes_pb2_grpc
 
 from mnemon_server.services.watching import watch
-from mnemon_server.transport.convert import change_requests as requests
 from mnemon_server.transport.convert import changes as convert
 from mnemon_server.transport.interceptors.base import Context, current_call
 from mnemon_server.transport.interceptors.codec import Encoded
@@ -20,7 +19,7 @@ class ChangeServicer(TenantServicer, changes_pb2_grpc.ChangeServiceServicer):
     async def WatchChanges(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.WatchChangesRequest, context: Context
     ) -> AsyncIterator[Encoded]:
-        query = requests.read_watch(request)
+        query = convert.read_watch(request)
         call = current_call.get()
         tenant, bounds = call.principal.tenant, call.principal.bounds
         found = watch(self.vaults, tenant, bounds, query, convert.batch_to_bytes, call.sending)
@@ -30,7 +29,7 @@ class ChangeServicer(TenantServicer, changes_pb2_grpc.ChangeServiceServicer):
                 del message  # See `StreamWriter`.
 
     async def ListChanges(self, request: pb.ListChangesRequest, context: Context) -> pb.ListChangesResponse:  # noqa: N802
-        query = requests.read_list(request)
+        query = convert.read_list(request)
         async with self.vault(context) as vault:
             page = await vault.feed.list(query)
         return convert.page_to_pb(page)

@@ -3,7 +3,6 @@
 from mnemon.v1 import conflicts_pb2 as pb
 from mnemon.v1 import conflicts_pb2_grpc
 
-from mnemon_server.transport.convert import conflict_requests as requests
 from mnemon_server.transport.convert import conflicts as convert
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.servicers.page_tokens import PageTokens
@@ -16,7 +15,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
     async def DetectConflicts(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.DetectConflictsRequest, context: Context
     ) -> pb.DetectConflictsResponse:
-        detection = requests.read_detection(request)
+        detection = convert.read_detection(request)
         async with self.vault(context) as vault:
             detected = await vault.conflicts.detect(
                 detection.candidate, rule=request.rule, detection=detection.changes, limit=detection.limit
@@ -26,7 +25,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
     async def ArbitrateConflict(  # noqa: N802
         self, request: pb.ArbitrateConflictRequest, context: Context
     ) -> pb.ArbitrateConflictResponse:
-        candidate, existing, changes = requests.read_arbitration(request)
+        candidate, existing, changes = convert.read_arbitration(request)
         async with self.vault(context) as vault:
             arbitrated = await vault.conflicts.arbitrate(candidate, existing, rule=request.rule, arbitration=changes)
         return convert.arbitrated_to_pb(arbitrated)
@@ -34,7 +33,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
     async def MergeMemories(  # noqa: N802
         self, request: pb.MergeMemoriesRequest, context: Context
     ) -> pb.MergeMemoriesResponse:
-        first, second, changes = requests.read_merge(request)
+        first, second, changes = convert.read_merge(request)
         async with self.vault(context) as vault:
             merged = await vault.conflicts.merge(
                 first,
@@ -49,7 +48,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
     async def PreviewResolution(  # noqa: N802
         self, request: pb.PreviewResolutionRequest, context: Context
     ) -> pb.PreviewResolutionResponse:
-        memory = requests.read_preview(request)
+        memory = convert.read_preview(request)
         async with self.vault(context) as vault:
             saved = await vault.conflicts.preview(memory, rule=request.rule)
         return convert.preview_to_pb(saved)
@@ -66,7 +65,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
     async def ListDecisions(  # noqa: N802
         self, request: pb.ListDecisionsRequest, context: Context
     ) -> pb.ListDecisionsResponse:
-        limit = requests.read_list(request)
+        limit = convert.read_list(request)
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.conflicts.list_decisions(

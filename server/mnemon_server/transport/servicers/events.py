@@ -11,10 +11,9 @@ from mnemon.v1 import episodic_pb2 as pb
 
 from mnemon_server.domain.errors import EventNotFoundError, InvalidArgumentError, MnemonError
 from mnemon_server.domain.events import EVENTS_PER_MESSAGE_MAX, EventReceipt, RecordEvent, StoredEvent
-from mnemon_server.services.background.pause import Pause
-from mnemon_server.transport.convert import event_requests as requests
+from mnemon_server.services.background.offload import Pause
 from mnemon_server.transport.convert import events as convert
-from mnemon_server.transport.convert.event_requests import read_record
+from mnemon_server.transport.convert.events import read_record
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.interceptors.codec import Encoded
@@ -92,7 +91,7 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
     async def RecordEvent(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.RecordEventRequest, context: Context
     ) -> pb.RecordEventResponse:
-        record = requests.read_record(request)
+        record = convert.read_record(request)
         async with self.vault(context) as vault:
             receipt = await _record(vault.episodic, record)
             known = await _known(vault.episodic, receipt) if receipt.duplicate else None
@@ -107,7 +106,7 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
             yield await convert.results_to_pb(outcomes)
 
     async def QueryWindow(self, request: pb.QueryWindowRequest, context: Context) -> Encoded:  # noqa: N802
-        query, view = requests.read_window(request)
+        query, view = convert.read_window(request)
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request, "limit")
             query = replace(query, after=pages.event_position())
@@ -117,7 +116,7 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
     async def ListRecentEvents(  # noqa: N802
         self, request: pb.ListRecentEventsRequest, context: Context
     ) -> Encoded:
-        where, limit = requests.read_recent(request)
+        where, limit = convert.read_recent(request)
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.episodic.recent(where, pages.event_position(), limit, room=self.room(context))
@@ -126,7 +125,7 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
     async def SummarizeRange(  # noqa: N802
         self, request: pb.SummarizeRangeRequest, context: Context
     ) -> pb.SummarizeRangeResponse:
-        where = requests.read_summary(request)
+        where = convert.read_summary(request)
         async with self.vault(context) as vault:
             summary = await vault.episodic.summarize(where)
         return convert.summary_to_pb(summary)
@@ -137,7 +136,7 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
         return convert.event_to_pb(event)
 
     async def PruneEvents(self, request: pb.PruneEventsRequest, context: Context) -> pb.PruneEventsResponse:  # noqa: N802
-        target = requests.read_pruning(request)
+        target = convert.read_pruning(request)
         async with self.vault(context) as vault:
             pruned = await vault.episodic.prune(
                 before=target.before,

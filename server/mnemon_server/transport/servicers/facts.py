@@ -9,8 +9,7 @@ from mnemon.v1 import facts_pb2_grpc
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.facts import PutFact
 from mnemon_server.domain.records import View
-from mnemon_server.services.background.pause import Pause, converted
-from mnemon_server.transport.convert import fact_requests as requests
+from mnemon_server.services.background.offload import Pause, converted
 from mnemon_server.transport.convert import facts as convert
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.interceptors.base import Context, request_bytes
@@ -29,7 +28,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
     async def PutFact(self, request: pb.PutFactRequest, context: Context) -> pb.PutFactResponse:  # noqa: N802 - the promises of the methods are in the proto
-        put = await converted(requests.read_put, request, request_bytes())
+        put = await converted(convert.read_put, request, request_bytes())
         async with self.vault(context) as vault:
             receipt = await vault.facts.put(put)
         return await converted(convert.put_to_pb, receipt, request_bytes())
@@ -46,7 +45,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
             yield response
 
     async def GetFact(self, request: pb.GetFactRequest, context: Context) -> Encoded:  # noqa: N802
-        namespace = requests.read_name(request)
+        namespace = convert.read_name(request)
         async with self.vault(context) as vault:
             fact = await vault.facts.get(
                 namespace, request.key, versions=request.show_versions, room=self.room(context)
@@ -54,26 +53,26 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         return await convert.got_to_bytes(fact)
 
     async def BatchGetFacts(self, request: pb.BatchGetFactsRequest, context: Context) -> Encoded:  # noqa: N802
-        names = await requests.read_names(request)
+        names = await convert.read_names(request)
         async with self.vault(context) as vault:
             batch = await vault.facts.get_many(names, room=self.room(context))
         return await convert.batch_to_bytes(batch)
 
     async def SearchFacts(self, request: pb.SearchFactsRequest, context: Context) -> Encoded:  # noqa: N802
-        query = await converted(requests.read_search, request, request_bytes())
+        query = await converted(convert.read_search, request, request_bytes())
         room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
             answer = await vault.facts.search(query, room=room)
         return await convert.answer_to_bytes(answer, query.view, truncated=room.is_full)
 
     async def RenewFacts(self, request: pb.RenewFactsRequest, context: Context) -> pb.RenewFactsResponse:  # noqa: N802
-        names = await requests.read_renewal(request)
+        names = await convert.read_renewal(request)
         async with self.vault(context) as vault:
             receipt = await vault.facts.renew(names, request_id=request.request_id)
         return convert.renewals_to_pb(receipt)
 
     async def ListFacts(self, request: pb.ListFactsRequest, context: Context) -> Encoded:  # noqa: N802
-        where, limit = await converted(requests.read_list, request, request_bytes())
+        where, limit = await converted(convert.read_list, request, request_bytes())
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.facts.list(
@@ -88,7 +87,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
     async def ListNamespaces(  # noqa: N802
         self, request: pb.ListNamespacesRequest, context: Context
     ) -> pb.ListNamespacesResponse:
-        limit = requests.read_namespaces(request)
+        limit = convert.read_namespaces(request)
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.facts.namespaces(
@@ -101,7 +100,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         return convert.namespaces_to_pb(page, pages.next(page.last))
 
     async def DeleteFact(self, request: pb.DeleteFactRequest, context: Context) -> pb.DeleteFactResponse:  # noqa: N802
-        namespace, ack = requests.read_deletion(request)
+        namespace, ack = convert.read_deletion(request)
         async with self.vault(context) as vault:
             receipt = await vault.facts.delete(
                 namespace,
@@ -114,7 +113,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         return pb.DeleteFactResponse(receipt=receipt_to_pb(receipt))
 
     async def DeleteFacts(self, request: pb.DeleteFactsRequest, context: Context) -> pb.DeleteFactsResponse:  # noqa: N802
-        where = await converted(requests.read_deletions, request, request_bytes())
+        where = await converted(convert.read_deletions, request, request_bytes())
         async with self.vault(context) as vault:
             receipt = await vault.facts.delete_many(where, dry_run=request.dry_run, request_id=request.request_id)
         return convert.deleted_to_pb(receipt)
@@ -133,7 +132,7 @@ async def _taken(items: Sequence[pb.PutFactRequest]) -> list[PutFact | Failure]:
     pause = Pause()
     for request in items:
         try:
-            taken.append(await converted(requests.read_put, request, request.ByteSize()))
+            taken.append(await converted(convert.read_put, request, request.ByteSize()))
         except InvalidArgumentError as error:
             taken.append(Failure.of(error))
         await pause.where_due()

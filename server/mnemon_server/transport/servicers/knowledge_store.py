@@ -7,7 +7,6 @@ from mnemon.v1 import common_pb2, knowledge_store_pb2_grpc
 from mnemon.v1 import knowledge_store_pb2 as pb
 
 from mnemon_server.domain.records import View
-from mnemon_server.transport.convert import document_requests as requests
 from mnemon_server.transport.convert import documents as convert
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.incidents import report
@@ -27,7 +26,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def IndexDocument(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.IndexDocumentRequest, context: Context
     ) -> pb.IndexDocumentResponse:
-        index = requests.read_index(request)
+        index = convert.read_index(request)
         async with self.vault(context) as vault:
             receipt = await vault.documents.index(index)
         return pb.IndexDocumentResponse(receipt=receipt_to_pb(receipt))
@@ -46,7 +45,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def UpdateDocument(  # noqa: N802
         self, request: pb.UpdateDocumentRequest, context: Context
     ) -> pb.UpdateDocumentResponse:
-        change = requests.read_update(request)
+        change = convert.read_update(request)
         async with self.vault(context) as vault:
             receipt = await vault.documents.update(change)
         return pb.UpdateDocumentResponse(receipt=receipt_to_pb(receipt))
@@ -54,14 +53,14 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def SearchDocuments(  # noqa: N802
         self, request: pb.SearchDocumentsRequest, context: Context
     ) -> pb.SearchDocumentsResponse:
-        query = requests.read_search(request)
+        query = convert.read_search(request)
         room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
             answer = await vault.documents.search(query, room=room)
         return await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
 
     async def GetDocument(self, request: pb.GetDocumentRequest, context: Context) -> pb.GetDocumentResponse:  # noqa: N802
-        view = requests.read_view(request)
+        view = convert.read_view(request)
         room = self.room(context, vectors=view is View.FULL)
         async with self.vault(context) as vault:
             document = await vault.documents.get(request.doc_id, view=view, room=room)
@@ -70,7 +69,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def ListDocuments(  # noqa: N802
         self, request: pb.ListDocumentsRequest, context: Context
     ) -> pb.ListDocumentsResponse:
-        where, limit, view = requests.read_list(request)
+        where, limit, view = convert.read_list(request)
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.documents.list(
@@ -85,7 +84,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def CountDocuments(  # noqa: N802
         self, request: pb.CountDocumentsRequest, context: Context
     ) -> pb.CountDocumentsResponse:
-        where = requests.read_count(request)
+        where = convert.read_count(request)
         async with self.vault(context) as vault:
             count, notes = await vault.documents.count(where)
         return pb.CountDocumentsResponse(count=count, **filter_notes_to_pb(notes))
@@ -93,7 +92,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def DeleteDocument(  # noqa: N802
         self, request: pb.DeleteDocumentRequest, context: Context
     ) -> pb.DeleteDocumentResponse:
-        ack = requests.read_deletion(request)
+        ack = convert.read_deletion(request)
         async with self.vault(context) as vault:
             receipt = await vault.documents.delete(
                 request.doc_id,
@@ -107,7 +106,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def DeleteDocuments(  # noqa: N802
         self, request: pb.DeleteDocumentsRequest, context: Context
     ) -> pb.DeleteDocumentsResponse:
-        where, ack = requests.read_deletions(request)
+        where, ack = convert.read_deletions(request)
         async with self.vault(context) as vault:
             receipt = await vault.documents.delete_many(
                 where, dry_run=request.dry_run, request_id=request.request_id, ack=ack
@@ -132,7 +131,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
 async def _index_run(store: "DocumentStore", request: pb.BulkIndexDocumentsRequest) -> pb.BulkIndexDocumentsResponse:
     """One request of the bulk stream."""
     check_bulk(request.requests)
-    outcomes = await write_each(request.requests, read=requests.read_index, write=store.index_many)
+    outcomes = await write_each(request.requests, read=convert.read_index, write=store.index_many)
     return convert.index_results_to_pb((item.document.doc_id for item in request.requests), outcomes)
 
 

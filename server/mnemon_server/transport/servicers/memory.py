@@ -8,7 +8,6 @@ from mnemon.v1 import memory_pb2 as pb
 
 from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import memories as convert
-from mnemon_server.transport.convert import memory_requests as requests
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
@@ -27,7 +26,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def CreateMemory(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.CreateMemoryRequest, context: Context
     ) -> pb.CreateMemoryResponse:
-        creation = requests.read_create(request)
+        creation = convert.read_create(request)
         async with self.vault(context) as vault:
             receipt = await vault.memories.create(creation)
         return convert.fill_change(pb.CreateMemoryResponse(), receipt)
@@ -53,7 +52,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def ListMemories(  # noqa: N802
         self, request: pb.ListMemoriesRequest, context: Context
     ) -> pb.ListMemoriesResponse:
-        where, limit = requests.read_list(request)
+        where, limit = convert.read_list(request)
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.memories.list(
@@ -68,7 +67,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def SearchMemories(  # noqa: N802
         self, request: pb.SearchMemoriesRequest, context: Context
     ) -> pb.SearchMemoriesResponse:
-        query = requests.read_search(request)
+        query = convert.read_search(request)
         room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
             answer = await vault.memories.search(query, room=room)
@@ -77,7 +76,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def UpdateMemory(  # noqa: N802
         self, request: pb.UpdateMemoryRequest, context: Context
     ) -> pb.UpdateMemoryResponse:
-        change = requests.read_update(request)
+        change = convert.read_update(request)
         async with self.vault(context) as vault:
             receipt = await vault.memories.update(change)
         return convert.fill_change(pb.UpdateMemoryResponse(), receipt)
@@ -96,7 +95,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def DeleteMemory(  # noqa: N802
         self, request: pb.DeleteMemoryRequest, context: Context
     ) -> pb.DeleteMemoryResponse:
-        ack = requests.read_deletion(request)
+        ack = convert.read_deletion(request)
         async with self.vault(context) as vault:
             receipt = await vault.memories.delete(
                 request.memory_id,
@@ -121,7 +120,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def PurgeMemories(  # noqa: N802
         self, request: pb.PurgeMemoriesRequest, context: Context
     ) -> pb.PurgeMemoriesResponse:
-        where = requests.read_purge(request)
+        where = convert.read_purge(request)
         async with self.vault(context) as vault:
             receipt = await vault.memories.purge(
                 where,
@@ -134,7 +133,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def CountMemories(  # noqa: N802
         self, request: pb.CountMemoriesRequest, context: Context
     ) -> pb.CountMemoriesResponse:
-        where = requests.read_count(request)
+        where = convert.read_count(request)
         async with self.vault(context) as vault:
             count = await vault.memories.count(where, show_deleted=request.show_deleted)
         return pb.CountMemoriesResponse(count=count)
@@ -142,7 +141,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def ForecastMemories(  # noqa: N802
         self, request: pb.ForecastMemoriesRequest, context: Context
     ) -> pb.ForecastMemoriesResponse:
-        fading = requests.read_forecast(request)
+        fading = convert.read_forecast(request)
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.memories.forecast(
@@ -168,7 +167,7 @@ async def _create_run(store: "MemoryStore", request: pb.BulkCreateMemoriesReques
     check_bulk(request.requests)
     outcomes = await write_each(
         request.requests,
-        read=requests.read_create,
+        read=convert.read_create,
         write=store.create_many,
     )
     return convert.create_results_to_pb(outcomes)

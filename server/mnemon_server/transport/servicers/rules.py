@@ -3,7 +3,6 @@
 from mnemon.v1 import rules_pb2 as pb
 from mnemon.v1 import rules_pb2_grpc
 
-from mnemon_server.transport.convert import rule_requests as requests
 from mnemon_server.transport.convert import rules as convert
 from mnemon_server.transport.convert.shared.reader import expected_revision
 from mnemon_server.transport.interceptors.base import Context
@@ -17,7 +16,7 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
     async def RegisterRule(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.RegisterRuleRequest, context: Context
     ) -> pb.RegisterRuleResponse:
-        rule = requests.read_rule(request)
+        rule = convert.read_rule(request)
         async with self.vault(context) as vault:
             receipt = await vault.rules.register(rule, request_id=request.request_id)
         return convert.fill_receipt(pb.RegisterRuleResponse(), receipt)
@@ -28,7 +27,7 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
         return convert.fill_receipt(pb.GetRuleResponse(), receipt)
 
     async def UpdateRule(self, request: pb.UpdateRuleRequest, context: Context) -> pb.UpdateRuleResponse:  # noqa: N802
-        changes, mask = requests.read_update(request)
+        changes, mask = convert.read_update(request)
         async with self.vault(context) as vault:
             receipt = await vault.rules.update(
                 changes,
@@ -50,7 +49,7 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
         return convert.deleted_to_pb(deleted)
 
     async def ListRules(self, request: pb.ListRulesRequest, context: Context) -> pb.ListRulesResponse:  # noqa: N802
-        order, limit = requests.read_list(request)
+        order, limit = convert.read_list(request)
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.rules.list(order, after=pages.position(), limit=limit)
@@ -59,7 +58,7 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
     async def FindMatchingRule(  # noqa: N802
         self, request: pb.FindMatchingRuleRequest, context: Context
     ) -> pb.FindMatchingRuleResponse:
-        candidate, existing = requests.read_pair(request)
+        candidate, existing = convert.read_pair(request)
         async with self.vault(context) as vault:
             rule = await vault.rules.find_matching(candidate, existing)
         response = pb.FindMatchingRuleResponse()
@@ -81,7 +80,7 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
         return convert.export_to_pb(rules, version)
 
     async def LoadRules(self, request: pb.LoadRulesRequest, context: Context) -> pb.LoadRulesResponse:  # noqa: N802
-        rules = requests.read_load(request)
+        rules = convert.read_load(request)
         async with self.vault(context) as vault:
             loaded = await vault.rules.load(
                 rules,

@@ -8,7 +8,6 @@ from mnemon.v1 import semantic_pb2 as pb
 
 from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import semantic as convert
-from mnemon_server.transport.convert import semantic_requests as requests
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
@@ -26,7 +25,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
     async def SaveSemanticMemory(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.SaveSemanticMemoryRequest, context: Context
     ) -> pb.SaveSemanticMemoryResponse:
-        save = requests.read_save(request)
+        save = convert.read_save(request)
         async with self.vault(context) as vault:
             saved = await vault.semantic.save(save)
         return convert.saved_to_pb(saved)
@@ -45,7 +44,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
     async def SearchSimilar(  # noqa: N802
         self, request: pb.SearchSimilarRequest, context: Context
     ) -> pb.SearchSimilarResponse:
-        query = requests.read_search(request)
+        query = convert.read_search(request)
         room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
             answer = await vault.semantic.search(query, room=room)
@@ -54,7 +53,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
     async def GetSemanticMemory(  # noqa: N802
         self, request: pb.GetSemanticMemoryRequest, context: Context
     ) -> pb.GetSemanticMemoryResponse:
-        view = requests.read_view(request)
+        view = convert.read_view(request)
         async with self.vault(context) as vault:
             memory = await vault.semantic.get(request.memory_id, embedding=view is View.FULL, room=self.room(context))
         response = pb.GetSemanticMemoryResponse()
@@ -64,7 +63,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
     async def ListSemanticMemories(  # noqa: N802
         self, request: pb.ListSemanticMemoriesRequest, context: Context
     ) -> pb.ListSemanticMemoriesResponse:
-        where, limit = requests.read_list(request)
+        where, limit = convert.read_list(request)
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.semantic.list(
@@ -79,7 +78,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
     async def DeleteSemanticMemories(  # noqa: N802
         self, request: pb.DeleteSemanticMemoriesRequest, context: Context
     ) -> pb.DeleteSemanticMemoriesResponse:
-        where = requests.read_deletion(request)
+        where = convert.read_deletion(request)
         async with self.vault(context) as vault:
             deleted = await vault.semantic.delete(
                 tuple(request.memory_ids),
@@ -115,7 +114,7 @@ async def _save_run(
     check_bulk(request.requests)
     outcomes = await write_each(
         request.requests,
-        read=requests.read_save,
+        read=convert.read_save,
         write=store.save_many,
     )
     return convert.save_results_to_pb(outcomes)

@@ -5,9 +5,8 @@ from dataclasses import replace
 from mnemon.v1 import tools_pb2 as pb
 from mnemon.v1 import tools_pb2_grpc
 
-from mnemon_server.services.background.pause import converted
+from mnemon_server.services.background.offload import converted
 from mnemon_server.services.reading.answers import Room
-from mnemon_server.transport.convert import tool_requests as requests
 from mnemon_server.transport.convert import tools as convert
 from mnemon_server.transport.interceptors.base import Context, current_call, request_bytes
 from mnemon_server.transport.interceptors.codec import Encoded
@@ -22,7 +21,7 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
         self._message_bytes_max = message_bytes_max
 
     async def ListTools(self, request: pb.ListToolsRequest, context: Context) -> pb.ListToolsResponse:  # noqa: N802 - the promises of the methods are in the proto
-        actions = requests.read_actions(request)
+        actions = convert.read_actions(request)
         async with self.vault(context) as vault:
             tools = vault.tools.list_tools(
                 actions_permitted=actions,
@@ -33,7 +32,7 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
         return convert.tools_to_pb(tools, unoffered)
 
     async def CallTool(self, request: pb.CallToolRequest, context: Context) -> Encoded:  # noqa: N802
-        call = await converted(requests.read_call, request, request_bytes())
+        call = await converted(convert.read_call, request, request_bytes())
         call = replace(call, caller=current_call.get().principal)
         async with self.vault(context) as vault:
             output = await vault.tools.call(call, room=self._room_for(context, artifact=call.artifact))
@@ -43,11 +42,11 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
         self, request: pb.ParseToolCallsRequest, context: Context
     ) -> pb.ParseToolCallsResponse:
         async with self.vault(context) as vault:
-            parsed = await vault.tools.parse(request.text, requests.options_from_pb(request.options))
+            parsed = await vault.tools.parse(request.text, convert.options_from_pb(request.options))
         return await convert.parsed_to_pb(parsed)
 
     async def ExecuteText(self, request: pb.ExecuteTextRequest, context: Context) -> Encoded:  # noqa: N802
-        text = await converted(requests.read_execute, request, request_bytes())
+        text = await converted(convert.read_execute, request, request_bytes())
         text = replace(text, caller=current_call.get().principal)
         async with self.vault(context) as vault:
             executed = await vault.tools.execute(text, room=self._room_for(context, artifact=text.artifact))

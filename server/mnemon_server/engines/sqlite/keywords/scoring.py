@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from mnemon_server.engines.promises.values import KeywordScores, Scores
 from mnemon_server.ranking.analysis import QueryWords
-from mnemon_server.ranking.ascending import common, distinct
-from mnemon_server.ranking.keyword_context import Matches, SummedGains, weight_at
+from mnemon_server.ranking.keyword_context import Matches, SummedGains, common, distinct, weight_at
 
 LENGTH_BITS = 8
 COUNT_BITS = 8

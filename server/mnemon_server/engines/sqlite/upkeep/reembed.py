@@ -9,9 +9,8 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.promises.values import PassageInput
-from mnemon_server.engines.sqlite import changes
-from mnemon_server.engines.sqlite.documents import DocumentTable
-from mnemon_server.engines.sqlite.heads import store_heads
+from mnemon_server.engines.sqlite import journal
+from mnemon_server.engines.sqlite.documents import DocumentTable, store_heads
 from mnemon_server.engines.sqlite.schema import open_writer
 from mnemon_server.engines.sqlite.upkeep import shadow
 from mnemon_server.engines.vault_key import VaultKeyFile
@@ -56,7 +55,7 @@ def reembed(
 
 def _all(connection: apsw.Connection, model_identity: str, embed: Embed, heads: Heads) -> Iterator[tuple[int, int]]:
     tables = [DocumentTable(collection) for collection in COLLECTIONS]
-    stats = [changes.stats(connection, table.tables) for table in tables]
+    stats = [journal.stats(connection, table.tables) for table in tables]
     done, total = 0, sum(each.document_count for each in stats)
     sequence = max(each.sequence for each in stats)
     yield 0, total
@@ -88,6 +87,6 @@ def _collection(
             sequence += 1
             table.replace_passages(connection, position, document, document, passages, heads)
             connection.execute(mark, (sequence, position))
-            changes.set_last_sequence(connection, table.tables, sequence)
+            journal.set_last_sequence(connection, table.tables, sequence)
             yield sequence
         after = rows[-1][0]

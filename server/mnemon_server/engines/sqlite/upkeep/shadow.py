@@ -19,8 +19,7 @@ import numpy as np
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
 from mnemon_server.engines.promises.values import Vector
-from mnemon_server.engines.sqlite.documents import VECTOR_TYPE
-from mnemon_server.engines.sqlite.heads import passage_text, stored_heads
+from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, passage_text, stored_heads
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.tables import Tables, passage_statements
 from mnemon_server.engines.sqlite.upkeep.packing import Transactions

@@ -24,6 +24,7 @@ class ShadowThread(Follower):
         self._transactions = transactions
         self._changed, self._current = threading.Event(), threading.Event()
         self._closed = threading.Event()
+        self.is_touched = model is not None
         self._thread = threading.Thread(target=self._run, name="shadow-embedding", daemon=True)
 
     def start(self) -> None:

@@ -27,9 +27,8 @@ from mnemon_server.domain.errors import MnemonError, StorageFailedError
 from mnemon_server.engines.folder import find_files
 from mnemon_server.engines.layout import is_new
 from mnemon_server.engines.sqlite.change_log import read_change
-from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable
+from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable, passage_text, stored_heads
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows
-from mnemon_server.engines.sqlite.heads import passage_text, stored_heads
 from mnemon_server.engines.sqlite.keywords import blocks
 from mnemon_server.engines.sqlite.keywords.blocks import Block
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex

@@ -29,7 +29,7 @@ from mnemon_server.services.facts.texts import PATHS_MAX
 from mnemon_server.services.rules.schema import ENTRIES_MAX
 from mnemon_server.services.tools.memory_tools import ACTIONS_MAX
 from mnemon_server.services.writing.field_masks import MASK_PATHS_MAX
-from mnemon_server.transport.convert.archive_requests import KINDS_MAX
+from mnemon_server.transport.convert.archive import KINDS_MAX
 from mnemon_server.transport.convert.shared.reader import BULK_REQUESTS_MAX
 
 VECTOR_MAX = 65_536

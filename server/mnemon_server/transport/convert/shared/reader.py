@@ -1,5 +1,7 @@
 """How a request is read: each field once, and on the way it is noted what is wrong with it."""
 
+import sys
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -7,6 +9,7 @@ from typing import Any, TypeVar
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from mnemon.v1 import common_pb2
+from mnemon.v1 import memory_pb2 as pb
 
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.records import METADATA_LIST_MAX, MetadataValue
@@ -140,3 +143,16 @@ def named(violations: Iterable[FieldViolation], mask: Collection[str], record: s
     for violation in violations:
         if any(covers(path, violation.field.removeprefix(f"{record}.")) for path in mask):
             yield violation
+
+
+def vector_from_pb(values: Sequence[float]) -> "array[float] | None":
+    """The vector, as 32-bit floats; None if it is unset."""
+    if not values:
+        return None
+    # Written out, a message ends with its numbers as they lie in memory. For 384 of them that takes 5 microseconds,
+    # making an object of each one 30, and checking and storing those another 30.
+    written = pb.SearchMemoriesRequest(vector=values).SerializeToString()
+    vector = array("f", written[-4 * len(values) :])
+    if sys.byteorder == "big":
+        vector.byteswap()
+    return vector

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from mnemon_server.services.background.pause import converted
+from mnemon_server.services.background.offload import converted
 from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
 
 Pieces = Sequence[bytes]
