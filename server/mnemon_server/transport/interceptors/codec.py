@@ -1,4 +1,4 @@
-"""Messages are received, read and written here rather than in the runtime, so that a bad one is an error like any other."""
+"""Messages are received, read and written here rather than in the runtime, so that a bad one is an ordinary error."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
