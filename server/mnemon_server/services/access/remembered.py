@@ -23,7 +23,7 @@ class Remembered(Generic[T]):
         self._found: dict[bytes, T] = {}
 
     def get(self, credential: str) -> T | None:
-        """The result that was kept for it; None if there is none."""
+        """The result that was kept for it, or None."""
         return self._found.get(self._digest(credential))
 
     def keep(self, credential: str, found: T) -> T:
