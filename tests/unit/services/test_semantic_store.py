@@ -350,7 +350,7 @@ async def test_conflicts_are_settled_within_the_transaction_and_returned_again_t
 
 
 async def test_reading_a_missing_statement_is_an_error(opened: OpenedSemantic) -> None:
-    with pytest.raises(MemoryNotFoundError, match="no memory has the id 'nobody'"):
+    with pytest.raises(MemoryNotFoundError, match="no statement has the id 'nobody'"):
         await opened.store.get("nobody")
     with pytest.raises(MemoryNotFoundError):
         await opened.store.get("nobody", embedding=True)
