@@ -106,12 +106,16 @@ def write_task(client: Client, scope: Scope, label: str) -> None:
     client.timeline.add("task", TEXT, event_time=WHEN, **given(scope), importance=0.9, event_id=label)
 
 
+BRIDGED = "an event for the bridge"
+
+
 def bridged(client: Client, scope: Scope) -> list[tuple[Scope, Any]]:
-    """Waits for the statement that the bridge saves and links to its event."""
+    """Waits for the statements that the bridge saves and links to their events."""
+    awaited = {each for each in scopes_of(BRIDGED) if is_within(each, scope)}
     deadline = time.monotonic() + WAIT_S
     while True:
         results = client.semantic.search(TEXT, limit=100, **given(scope)).results
-        if any(each.memory.scope == scope for each in results):
+        if awaited <= {each.memory.scope for each in results}:
             return [(each.memory.scope, each.memory.metadata[LINK_KEY][0]) for each in results]
         assert time.monotonic() < deadline, scope
 
@@ -122,7 +126,7 @@ KINDS = {
     "an event": Kind(write_event, events),
     "many events": Kind(write_events, events),
     "an imported event": Kind(import_event, events),
-    "an event for the bridge": Kind(write_task, bridged),
+    BRIDGED: Kind(write_task, bridged),
 }
 
 
