@@ -38,6 +38,7 @@ BEYOND_THE_SCHEMA: Mapping[str, str] = {
     r"must belong to the same user|must differ from|if the first is one": "JSON Schema does not compare two values",
     r"must be set only with|must not be set together|must be left out|must be empty": "depends on another field",
     r"must not name \w+ with a scope|needs a namespace": "depends on another field",
+    r"has no effect, since the signal \w+ is not evaluated": "depends on another field",
     r"no \w+ has this key": "depends on the records that are stored",
     r"must be unset if": "depends on another field",
     r"within 2\^53": "any number is a value of JSON",
