@@ -93,6 +93,8 @@ async def test_what_cannot_be_done_to_a_tenant_is_refused(tmp_path: Path) -> Non
         with pytest.raises(TenantNotFoundError):
             await tenants.delete("other")
         await tenants.delete("other", allow_missing=True)
+        with pytest.raises(InvalidArgumentError, match="tenant: must be 1 to 63"):
+            await tenants.delete("", allow_missing=True)
         with pytest.raises(InvalidOperationError, match="can only be suspended"):
             await tenants.delete("default")
         await tenants.change("acme", TenantChange(is_suspended=True, reason="unpaid"))

@@ -163,11 +163,15 @@ class Tenants(Periodic):
 
         Raises:
             TenantNotFoundError: it does not exist, and `allow_missing` is false.
+            InvalidArgumentError: it does not exist, and no tenant can have this name.
             InvalidOperationError: it is not suspended, or is the default one.
         """
         if tenant == DEFAULT_TENANT:
             raise InvalidOperationError(f"every server has the tenant {DEFAULT_TENANT!r}; it can only be suspended")
         if allow_missing and not await self.exists(tenant):
+            # A name that no tenant can have is a mistake, not a tenant that is gone.
+            if violations := list(tenant_violations(tenant, "", UNLIMITED)):
+                raise InvalidArgumentError(violations)
             return
         marked = await asyncio.to_thread(self._store.mark_deleted, tenant, self._clock())
         if not marked and (await self.get(tenant)).deleted_at is None:
