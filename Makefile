@@ -88,8 +88,8 @@ format: $(DEV)/.stamp $(GENERATE)/.stamp ## Put Python and protos into shape.
 .PHONY: type
 type: $(DEV)/.stamp ## mypy, strict; also of the examples in server/LIBRARY.md.
 	$(BIN)/mypy
-	$(BIN)/python -m tests.support.library_page build/library_page.py
-	$(BIN)/mypy build/library_page.py
+	$(BIN)/python -m tests.support.page_examples build/page_examples.py
+	$(BIN)/mypy build/page_examples.py
 
 .PHONY: layers
 layers: $(DEV)/.stamp ## Who may import whom.

@@ -10,7 +10,7 @@ from tests.support.server import Connection, whole_server
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Connection]:
-    """One server for the cases of a module that are refused, or that ask for nothing but records of their own.
+    """One server for the cases of a module that are refused, or that ask only for their own records.
 
     Tests with it run in its loop: `@pytest.mark.asyncio(loop_scope="module")`.
     """

@@ -46,7 +46,7 @@ UNHARMED = ["Ada likes tea."] * 2
 
 
 def interpreted(program: str, folder: Path) -> Any:
-    """Runs the program in an interpreter of its own, which ends as any does."""
+    """Runs the program in a separate interpreter, which ends like any other."""
     return subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False)
 
 

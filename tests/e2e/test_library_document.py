@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mnemon_server.config.settings import Settings
 
-from tests.support.library_page import EXAMPLES, PAGE, PROGRAM
+from tests.support.page_examples import EXAMPLES, PAGE, PROGRAM
 
 
 def test_the_examples_run_as_printed(tmp_path: Path) -> None:

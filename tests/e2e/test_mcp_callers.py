@@ -27,7 +27,7 @@ async def session(url: str, mode: str, **headers: str) -> AsyncIterator[McpClien
 
 
 async def tell_apart(url: str, mode: str, ada: str, bob: str) -> None:
-    """Each of two callers finds what is their own, in turn."""
+    """Two callers in turn find their own records."""
     async with (
         session(url, mode, **dict(bearer(ada))) as hers,
         session(url, mode, **dict(bearer(bob))) as his,

@@ -205,7 +205,7 @@ def test_the_bridge_is_shown_paused_resumed_and_given_another_policy(address: st
 
 @pytest.fixture
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The zone of this machine is that of Berlin."""
+    """This machine is in the zone of Berlin."""
     with monkeypatch.context() as patched:
         patched.setenv("TZ", "Europe/Berlin")
         time.tzset()

@@ -20,7 +20,7 @@ def make_key(folder: Path, role: str, *flags: str, tenant: str = "default") -> s
     """The secret of a new key, made by the command on the data folder. Operators belong to no tenant."""
     whose = () if role == "operator" else ("--tenant", tenant)
     words = ("keys", "create", "a test", "--role", role, *whose, "--data-dir", folder, *flags)
-    with ThreadPoolExecutor(1) as apart:  # the command has an event loop of its own, and the caller may have one
+    with ThreadPoolExecutor(1) as apart:  # the command starts an event loop, and the caller may have one
         made = apart.submit(run, *words).result()
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()

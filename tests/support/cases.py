@@ -1,4 +1,4 @@
-"""Which cases of a test run each time, and which run in `make test-exhaustive` alone."""
+"""Marks cases of a test that run in `make test-exhaustive` alone."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -44,6 +44,6 @@ def day_of(text: str) -> tuple[datetime, datetime] | None:
 
 
 def exact_time(time: datetime) -> str:
-    """A time in the zone of this machine, as precise as it is: 2027-01-31 12:00 or 2027-01-31 23:59:59.999999."""
+    """A time in the zone of this machine, with its full precision: 2027-01-31 12:00 or 2027-01-31 23:59:59.999999."""
     local = time.astimezone().replace(tzinfo=None)
     return local.isoformat(" ", "auto" if local.second or local.microsecond else "minutes")

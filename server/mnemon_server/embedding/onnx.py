@@ -21,7 +21,7 @@ from mnemon_server.embedding.tokenizer import TextTokenizer, TokenCache, Tokens
 
 Mask = NDArray[np.int64]
 Pool = Callable[[Vectors, Mask], Vectors]
-"""Makes one vector of those of a text's tokens: shapes (batch, sequence, n) and (batch, sequence) become (batch, n)."""
+"""Pools the vectors of a text's tokens: shapes (batch, sequence, n) and (batch, sequence) become (batch, n)."""
 
 INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 """The types of a graph's inputs, in ONNX Runtime's words."""

@@ -82,7 +82,7 @@ LATIN_LANGUAGES = (
     "finnish",
     "norwegian",
 )
-"""The languages in Latin letters that are told apart, by the names of their stemmers. Of languages that are equally
+"""The languages in Latin letters that are distinguished, by the names of their stemmers. Of languages that are equally
 likely, the earlier one is taken.
 """
 
@@ -134,7 +134,7 @@ STOP_WORDS = frozenset(_ENGLISH_STOP_WORDS.split())
 
 @cache
 def stop_words_of(language: str) -> frozenset[str]:
-    """The stop words of a language, in lower case; none if there is no list for it."""
+    """The stop words of a language, in lower case; empty for a language without a list."""
     if language == ENGLISH:
         return STOP_WORDS
     if language in ("armenian", "tamil"):
@@ -143,7 +143,7 @@ def stop_words_of(language: str) -> frozenset[str]:
 
 
 def language_of_script(word: str) -> str | None:
-    """The stemmer for a word, told by the script of its first letter; None for Latin and for scripts without one."""
+    """The stemmer for a word, by the script of its first letter; None for Latin and for scripts without one."""
     found = _SCRIPT.match(word)
     return found and found.lastgroup
 

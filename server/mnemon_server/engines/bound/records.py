@@ -302,7 +302,7 @@ class BoundRecords:
         return self._records.failure()
 
     def _own(self, among: PassageIds | None) -> PassageIds:
-        """The passages that exist for the caller; all of them if none are named."""
+        """The passages that exist for the caller; all of them if `among` is None."""
         if among is None:
             return self.match_passages(_EVERYTHING)
         return self.filter_passages(among, _EVERYTHING)

@@ -181,7 +181,7 @@ def delete_events(connection: apsw.Connection, sequences: Sequence[int] | Sequen
 
 
 def sealed_events(connection: apsw.Connection) -> list[int]:
-    """Some events that still have a row although their segment is sealed, the oldest first; empty if there are none."""
+    """Some events that still have a row although their segment is sealed, the oldest first."""
     unsealed = connection.execute("SELECT min(segment_id) FROM timeline_segment WHERE state <> 'sealed'").get
     oldest = fetch(
         connection,

@@ -263,7 +263,7 @@ class Upkeep:
             self._tidy()
 
     def _tidy(self) -> list[StorageFullError | StorageFailedError]:
-        """Cleans up the files. Those that stay are left to a task of their own, since they hinder no other."""
+        """Cleans up the files. Files that cannot be deleted are left to a separate task, since they hinder no other."""
         errors = self.store.tidy(spared=self._damaged)
         if errors:
             self._schedule.put("clearing")

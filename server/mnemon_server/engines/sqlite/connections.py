@@ -246,7 +246,7 @@ class ReaderPool:
     def fetch_at_once(self, statement: str, parameters: Sequence[Any]) -> list[Any] | None:
         """The rows of one short statement, without waiting for other reads; None if SQLite fails or would wait.
 
-        It has a connection of its own. As a single statement, it needs no transaction.
+        It uses a separate connection. A single statement needs no transaction.
         """
         with self._one_at_once:
             if self._closed:

@@ -513,7 +513,7 @@ def store_heads(connection: apsw.Connection, heads: Heads) -> None:
 
 
 def passage_text(heads: Heads, content: str, metadata: str, start: int, stop: int) -> str:
-    """The text of a passage as it is embedded and indexed; `metadata` is as stored."""
+    """The text of a passage in its embedded and indexed form; `metadata` has the stored form."""
     return heads.passage({} if start or not heads.keys else decode_metadata(metadata), content, start, stop)
 
 

@@ -351,7 +351,7 @@ ENCODERS: dict[FieldType, Callable[[FieldValue], Any]] = {
     FieldType.NUMBER: _nullable(float),
     FieldType.TEXTS: encode_texts,
 }
-"""Converts the value of a field to that of its column."""
+"""Converts a field's value to its column's."""
 
 DECODERS: dict[FieldType, Callable[[Any], FieldValue]] = {
     FieldType.TEXT: str,
@@ -360,4 +360,4 @@ DECODERS: dict[FieldType, Callable[[Any], FieldValue]] = {
     FieldType.NUMBER: _nullable(float),
     FieldType.TEXTS: _decode_texts,
 }
-"""Converts the value of a column to that of its field."""
+"""Converts a column's value to its field's."""

@@ -123,7 +123,7 @@ def checked_document(kind: RecordKind, given: Document) -> Document:
 
 
 def without_given_vector(fact: Document) -> Document:
-    """A fact whose texts are embedded, though it came with a vector of its own."""
+    """A fact whose texts are embedded, though it came with its own vector."""
     said = json.loads(str(fact.fields["indexing"]))
     said.pop("embedding", None)
     return replace(fact, fields={**fact.fields, "indexing": json.dumps(said, separators=(",", ":"), sort_keys=True)})

@@ -144,7 +144,7 @@ class HealthSignal:
 
 
 def joined_messages(problems: Sequence[Problem]) -> str:
-    """The problem, as a sentence; empty if there are no problems."""
+    """The problem, as a sentence; empty without one."""
     return "; ".join(problem.message for problem in problems)
 
 

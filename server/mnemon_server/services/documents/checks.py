@@ -30,7 +30,7 @@ def index_violations(request: IndexRequest) -> Iterable[FieldViolation]:
 
 
 def update_violations(request: UpdateDocument) -> Iterable[FieldViolation]:
-    """Violations in a change, as far as it can be known without the document; of its values, those that count."""
+    """Violations in a change, as far as they show without the document; only values that count are checked."""
     document, mask = request.document, request.mask
     yield from doc_id_violations(document.doc_id, "document.doc_id")
     yield from change_violations(request, FIELDS, output_only=_OUTPUT_ONLY)
@@ -46,7 +46,7 @@ def update_violations(request: UpdateDocument) -> Iterable[FieldViolation]:
 
 
 def query_violations(query: SearchQuery, dimension: int) -> Iterable[FieldViolation]:
-    """Violations in a search, except for what is ignored; `dimension` is the model's."""
+    """Violations in a search, except in ignored parts; `dimension` is the model's."""
     if len(query.text.encode("utf-8", "surrogatepass")) > QUERY_BYTES_MAX:
         yield FieldViolation("query", f"must be at most {QUERY_BYTES_MAX:,} bytes of UTF-8")
     yield from vector_violations(query.vector, dimension, "vector")

@@ -40,7 +40,7 @@ def strict_filter(where: DocumentFilter) -> RecordFilter:
 
 
 def filter_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
-    """Violations in a filter, except for what is ignored."""
+    """Violations in a filter, except in ignored parts."""
     yield from scope_violations(where.scope, "filter.scope")
     if where.expression is not None:
         yield from expression_violations(where.expression, FILTER_FIELDS, "filter.filter")

@@ -83,7 +83,7 @@ class EventsHealth:
         self.notice()
 
     def problem(self) -> str:
-        """The problem, as a sentence; empty if nothing is."""
+        """The problem, as a sentence; empty without one."""
         return joined_messages(self._problems())
 
     def notice(self) -> None:

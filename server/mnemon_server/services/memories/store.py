@@ -499,7 +499,7 @@ class MemoryCreation:
 
 
 def created_memory(memory: Memory, receipt: WriteReceipt) -> Memory:
-    """The memory as it was stored."""
+    """The stored memory."""
     time = receipt.commit_time
     return replace(
         memory,

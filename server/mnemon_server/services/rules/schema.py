@@ -50,7 +50,7 @@ class Keys:
         return f"one of {', '.join(self.nodes)}"
 
     def node(self, key: object) -> "Node | None":
-        """The schema of the value of this key, in words; None if there is no such key."""
+        """The schema of the value of this key, in words; None for an unknown key."""
         return self.nodes.get(key) if isinstance(key, str) else None
 
 

@@ -25,7 +25,7 @@ class LeftOut:
 
     cosine_max: float
     keyword_scores: NDArray[np.float64]
-    """Of those with the best words, best first; the last one is the highest of all others."""
+    """The passages with the best words, best first; the last one is the highest of the rest."""
 
 
 @dataclass(frozen=True, slots=True)

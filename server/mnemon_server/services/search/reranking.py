@@ -33,7 +33,7 @@ AUTHOR_KEYS = ("speaker", "author", "from", "role")
 ASSISTANTS = frozenset(
     ("user", "human", "assistant", "ai", "bot", "chatbot", "agent", "model", "system", "tool", "llm", "gpt", "chatgpt")
 )
-"""Words in the names of authors of which one is an assistant. Assistants with a person's name are told by the user."""
+"""Words in the names of assistants. An assistant with a person's name is recognised by the user beside it."""
 
 JUDGED = 10
 """How many of the best results tell whether a search finds turns of conversations."""

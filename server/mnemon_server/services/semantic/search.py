@@ -182,7 +182,7 @@ class SemanticSearch:
         return _Compared(_reaching(scores, _threshold(query)), exact=True, best=_best(scores))
 
     def _propose(self, candidates: _Candidates, vector: Vector, query: SimilarQuery) -> _Compared | None:
-        """The proposals of the graph; None if there is no graph, or if it may have missed a part of the answer."""
+        """The proposals of the graph; None without a graph, or if it may have missed part of the answer."""
         for widening in (1, GRAPH_WIDENING):
             limit = widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.top_k)
             near = self._records.nearest_vectors(vector, limit=limit)

@@ -327,8 +327,8 @@ async def take_in(
     """Checks each request, and stores the valid ones in one call.
 
     Args:
-        requests: what is to be stored.
-        violations: what is wrong with a request.
+        requests: the records to store.
+        violations: checks a request.
         store: stores the valid requests, with one result each; not called if no request is valid.
     """
     problems: list[InvalidArgumentError | None] = []
@@ -349,7 +349,7 @@ async def take_in_own(
     """Stores the requests that the caller may store; the others are refused before `store` sees them.
 
     Args:
-        requests: what is to be stored; it was checked.
+        requests: checked records to store.
         guard: tells which of them are not the caller's; None if all are.
         write_of: what would be written, without passages.
         store: stores requests, with one result each.

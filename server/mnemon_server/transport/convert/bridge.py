@@ -105,7 +105,7 @@ def read_update(request: pb.UpdateRoutingPolicyRequest) -> RoutingPolicy:
 
 
 def _policy(reader: Reader, message: pb.RoutingPolicy) -> RoutingPolicy:
-    """The policy; what is unset has its default."""
+    """The policy; unset fields have their defaults."""
     return RoutingPolicy(
         min_importance=message.min_importance if message.HasField("min_importance") else _DEFAULT.min_importance,
         event_types=frozenset(message.event_types) or EVENT_TYPES_DEFAULT,

@@ -119,7 +119,7 @@ def read_detection(request: pb.DetectConflictsRequest) -> Detection:
 
 
 def read_arbitration(request: pb.ArbitrateConflictRequest) -> Pair:
-    """The candidate, what is known, and how to decide between them."""
+    """The candidate, the stored statement, and how to decide between them."""
     reader = Reader()
     candidate = _reference(reader, "candidate", request.candidate)
     existing = _reference(reader, "existing", request.existing)

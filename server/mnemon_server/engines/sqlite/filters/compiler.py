@@ -307,7 +307,7 @@ def _is_of(kind: FieldType, value: MetadataValue) -> bool:
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
 BOUNDS = (2_000, 16_000, 128_000)
-"""Up to how many documents of an index range are counted, before those of the other ranges."""
+"""The number of documents up to which an index range is counted before the next ranges are."""
 
 _IN_METADATA = {Operator.EQ, Operator.IN, *ORDERINGS}
 _READS_ROW = re.compile(r"\bd\.(?!position\b)")

@@ -229,7 +229,7 @@ def read(connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str
 def read_few(
     connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str], passage_ids: PassageIds
 ) -> Found:
-    """The occurrences of these words in these ascending passages of an index with texts. The count is that of all.
+    """The occurrences of these words in these ascending passages of an index with texts. The count covers all passages.
 
     Splits the texts into words again, about 15 us for a passage, so its cost does not depend on the size of the index.
     """

@@ -143,7 +143,7 @@ def _joined(parts: Sequence[Occurrences], among: PassageIds | None) -> Occurrenc
 
 
 def _narrowed(found: Occurrences, among: PassageIds) -> Occurrences:
-    """The occurrences in the passages of `among`. The cost is that of `among`, since occurrences sort by passage."""
+    """The occurrences in the passages of `among`, which costs as much as reading `among`: they sort by passage."""
     if len(among) > len(found):
         return found[common(found >> ID_SHIFT, among)[0]]
     rows = np.searchsorted(found, among << ID_SHIFT)

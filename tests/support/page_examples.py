@@ -1,6 +1,6 @@
 """The examples of server/LIBRARY.md as one program, and with classes of stores, for mypy.
 
-python -m tests.support.library_page FILE writes the file that `make type` checks.
+python -m tests.support.page_examples FILE writes the file that `make type` checks.
 """
 
 import sys
