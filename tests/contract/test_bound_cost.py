@@ -20,7 +20,7 @@ from mnemon_server.engines.bound.records import BoundRecords
 from mnemon_server.engines.bound.vault import BoundVault
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite.filters.compiler import BOUNDS
+from mnemon_server.engines.sqlite.filters.plan import BOUNDS
 
 from tests.contract.sqlite_vaults import open_sqlite
 from tests.contract.vault_suite import START, ManualClock, unit_vector

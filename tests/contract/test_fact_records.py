@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite.filters import compiler
+from mnemon_server.engines.sqlite.filters import plan
 
 from tests.contract.fact_records import FactRecordsContract
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
@@ -32,7 +32,7 @@ class TestFactsInSQLiteWhereManyMatch(FactRecordsContract):
 
     @pytest.fixture(autouse=True)
     def many(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(compiler, "BOUNDS", (0, 0, 0))
+        monkeypatch.setattr(plan, "BOUNDS", (0, 0, 0))
 
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return open_sqlite(folder, clock)

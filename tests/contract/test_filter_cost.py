@@ -14,7 +14,7 @@ from mnemon_server.domain.filters import AllOf, Condition, Expression, NoneOf, O
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.sqlite.documents import DocumentTable
-from mnemon_server.engines.sqlite.filters.compiler import BOUNDS, matching_passages, prepare_positions
+from mnemon_server.engines.sqlite.filters.plan import BOUNDS, matching_passages, prepare_positions
 from mnemon_server.engines.sqlite.passage_map import PassageMap
 from mnemon_server.engines.sqlite.schema import open_reader
 

@@ -26,7 +26,7 @@ from mnemon_server.domain.filters import (
 from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
-from mnemon_server.engines.sqlite.filters import compiler
+from mnemon_server.engines.sqlite.filters import plan
 
 from tests.contract.sqlite_vaults import open_scanning_the_file
 from tests.contract.vault_suite import START, ManualClock, unit_vector
@@ -114,14 +114,14 @@ def _field_value(rng: random.Random, field: Field, collection: Collection) -> An
 
 @pytest.fixture(
     scope="module",
-    params=[(MEMORIES, compiler.BOUNDS), (MEMORIES, (0, 0, 0)), (SEMANTIC, (1, 4, 16))],
+    params=[(MEMORIES, plan.BOUNDS), (MEMORIES, (0, 0, 0)), (SEMANTIC, (1, 4, 16))],
     ids=["memory", "memory-wide", "semantic-staged"],
 )
 def collection(request: pytest.FixtureRequest) -> Iterator[Collection]:
     """A collection. Lower bounds make the choice of an index that of a vault with a million documents."""
     chosen, bounds = request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "BOUNDS", bounds)
+        patch.setattr(plan, "BOUNDS", bounds)
         yield chosen
 
 

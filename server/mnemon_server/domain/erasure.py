@@ -80,7 +80,7 @@ class ErasureReceipt:
 
     @property
     def said(self) -> dict[str, Any]:
-        """The receipt in the text."""
+        """The content of the text, as JSON values."""
         values: dict[str, Any] = json.loads(self.text)
         return values
 

@@ -111,7 +111,7 @@ class ErrorReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """Violations in one field, and what would be valid."""
+    """The problem with one field, and a valid value."""
 
     field: str
     description: str
@@ -166,12 +166,11 @@ def _not_found_message(noun: str, ids: Sequence[str]) -> str:
 
 
 class MemoryNotFoundError(NotFoundError):
-    """No memory has the requested id, or one of the requested ids, or the memory was deleted."""
+    """No memory has the requested id, or one of them, or it was deleted. `noun` is memory or statement."""
 
     reason = ErrorReason.MEMORY_NOT_FOUND
 
     def __init__(self, *memory_ids: str, noun: str = "memory") -> None:
-        """`noun` is what people call it: a statement has a memory_id, too."""
         self.memory_id, self.memory_ids = memory_ids[0], memory_ids
         super().__init__(_not_found_message(noun, memory_ids))
 
@@ -401,7 +400,7 @@ class QuotaExceededError(MnemonError):
 
     @property
     def usage(self) -> str:
-        """The resource, in words."""
+        """The use, in words."""
         return f"{self.used:.10g} would be used" if self.used > self.limit else f"{self.used:.10g} are used"
 
 

@@ -184,7 +184,7 @@ class SearchDiagnostics:
 
 
 def metadata_key_problem(key: object) -> str | None:
-    """Violations in a metadata key; None if it is valid."""
+    """The problem with a metadata key; None if it is valid."""
     if not isinstance(key, str):
         return "a key must be text"
     if not METADATA_KEY.fullmatch(key):
@@ -193,7 +193,7 @@ def metadata_key_problem(key: object) -> str | None:
 
 
 def metadata_value_problem(value: object) -> str | None:
-    """Violations in a metadata value; None if it is valid."""
+    """The problem with a metadata value; None if it is valid."""
     match value:
         case bool() | datetime():
             return None
@@ -231,7 +231,7 @@ def value_type(value: MetadataValue) -> type:
 
 
 def filter_value_problem(value: object) -> str | None:
-    """Violations in a filter's value; None if it is valid."""
+    """The problem with a filter's value; None if it is valid."""
     if isinstance(value, str | int | float):
         return metadata_value_problem(value)
     return "must be text, a whole number, a number or a boolean"

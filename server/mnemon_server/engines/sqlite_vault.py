@@ -32,14 +32,14 @@ from mnemon_server.engines.quantized import round_vectors
 from mnemon_server.engines.sqlite import requests, tombstones, values
 from mnemon_server.engines.sqlite.change_log import SQLiteChangeLog
 from mnemon_server.engines.sqlite.connections import Connections
-from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable, store_heads, stored_heads
+from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable
 from mnemon_server.engines.sqlite.follower import Follower
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.keywords.packing import KeywordPacking
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.records import SQLiteCollection
 from mnemon_server.engines.sqlite.scanners import DEFAULT_VECTORS, VectorScanners, VectorSettings
-from mnemon_server.engines.sqlite.tables import collection_keywords
+from mnemon_server.engines.sqlite.tables import collection_keywords, store_heads, stored_heads
 from mnemon_server.engines.sqlite.transactions import Transactions
 from mnemon_server.engines.sqlite.upkeep import shadow
 from mnemon_server.engines.sqlite.upkeep.packing import Packing, PackingThread

@@ -61,7 +61,7 @@ class ErasureReceipt(JsonValue):
 
     @property
     def said(self) -> dict[str, Any]:
-        """The receipt in the text."""
+        """The content of the text, as JSON values."""
         values: dict[str, Any] = json.loads(self.text)
         return values
 

@@ -130,7 +130,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """Violations in one field, and what would be valid."""
+    """The problem with one field, and a valid value."""
 
     field: str
     description: str

@@ -1,9 +1,8 @@
 """The SQL of a collection's documents. Every method works on a connection within the caller's transaction."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -19,13 +18,13 @@ from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import INT64_MAX, MetadataValue, Scope
 from mnemon_server.engines.promises.values import SMALL_BYTES, FieldsOnly, Fits, PassageInput, RecordStamps, Vector
-from mnemon_server.engines.sqlite.filters.compiler import prepare_filter, prepare_positions
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows, metadata_types
+from mnemon_server.engines.sqlite.filters.plan import prepare_filter, prepare_positions
 from mnemon_server.engines.sqlite.passage_map import PassageRun
 from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 from mnemon_server.engines.sqlite.related import RelatedTable
-from mnemon_server.engines.sqlite.tables import BLOCK_ID_BITS, DECODERS, ENCODERS, Tables
-from mnemon_server.ranking.heads import NO_HEADS, Heads
+from mnemon_server.engines.sqlite.tables import BLOCK_ID_BITS, DECODERS, ENCODERS, Tables, stored_heads
+from mnemon_server.ranking.heads import Heads
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
@@ -496,27 +495,3 @@ def _next_id(connection: apsw.Connection, table: str) -> int:
 def _found(row: Sequence[Any]) -> Found:
     position, revision, sequence, digest, hidden, *scope = row
     return Found(position, revision, sequence, digest, hidden, tuple(scope))
-
-
-KEYS = "head_keys"
-"""The key in `meta`; vaults without it have no heads."""
-
-
-def stored_heads(connection: apsw.Connection) -> Heads:
-    """The heads of the vault's records."""
-    return _heads(connection.execute("SELECT value FROM meta WHERE key = ?", (KEYS,)).get)
-
-
-def store_heads(connection: apsw.Connection, heads: Heads) -> None:
-    """Sets the heads of the vault's records, all of which must be embedded and indexed with them."""
-    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (KEYS, json.dumps(heads.keys)))
-
-
-def passage_text(heads: Heads, content: str, metadata: str, start: int, stop: int) -> str:
-    """The text of a passage in its embedded and indexed form; `metadata` has the stored form."""
-    return heads.passage({} if start or not heads.keys else decode_metadata(metadata), content, start, stop)
-
-
-@lru_cache(16)
-def _heads(keys: str | None) -> Heads:
-    return Heads(tuple(json.loads(keys))) if keys else NO_HEADS

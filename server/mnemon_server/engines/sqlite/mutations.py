@@ -14,10 +14,11 @@ from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite,
 from mnemon_server.engines.sqlite import journal, requests
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
-from mnemon_server.engines.sqlite.documents import DocumentTable, stored_heads
+from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.follower import Follower
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.passage_map import PassageMap
+from mnemon_server.engines.sqlite.tables import stored_heads
 from mnemon_server.engines.sqlite.vector_blocks import VectorPacking
 from mnemon_server.engines.sqlite.vectors import VectorScanner
 from mnemon_server.ranking.heads import Heads

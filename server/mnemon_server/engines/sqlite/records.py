@@ -39,7 +39,7 @@ from mnemon_server.engines.sqlite import journal
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.distinct import distinct_texts
 from mnemon_server.engines.sqlite.documents import DocumentTable
-from mnemon_server.engines.sqlite.filters.compiler import filter_passages, matching_few_passages, matching_passages
+from mnemon_server.engines.sqlite.filters.plan import filter_passages, matching_few_passages, matching_passages
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.tables import Tables

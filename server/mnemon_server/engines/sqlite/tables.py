@@ -6,16 +6,19 @@ Names of tables and columns come from the constants in `domain/collections.py`, 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
+
+import apsw
 
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.collections import COLLECTIONS, Collection, FieldType, RelatedFields, UsualText
 from mnemon_server.domain.documents import FieldValue
-from mnemon_server.domain.encoding import SCOPE_FIELDS
+from mnemon_server.domain.encoding import SCOPE_FIELDS, decode_metadata
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.ranking.analysis import STEMMED_WORDS
+from mnemon_server.ranking.heads import NO_HEADS, Heads
 
 BLOCK_ID_BITS = 7
 """The passages of a block of vectors differ in these bits of their ids."""
@@ -361,3 +364,27 @@ DECODERS: dict[FieldType, Callable[[Any], FieldValue]] = {
     FieldType.TEXTS: _decode_texts,
 }
 """Converts a column's value to its field's."""
+
+
+KEYS = "head_keys"
+"""The key in `meta`; vaults without it have no heads."""
+
+
+def stored_heads(connection: apsw.Connection) -> Heads:
+    """The heads of the vault's records."""
+    return _heads(connection.execute("SELECT value FROM meta WHERE key = ?", (KEYS,)).get)
+
+
+def store_heads(connection: apsw.Connection, heads: Heads) -> None:
+    """Sets the heads of the vault's records, all of which must be embedded and indexed with them."""
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (KEYS, json.dumps(heads.keys)))
+
+
+def passage_text(heads: Heads, content: str, metadata: str, start: int, stop: int) -> str:
+    """The text of a passage in its embedded and indexed form; `metadata` has the stored form."""
+    return heads.passage({} if start or not heads.keys else decode_metadata(metadata), content, start, stop)
+
+
+@lru_cache(16)
+def _heads(keys: str | None) -> Heads:
+    return Heads(tuple(json.loads(keys))) if keys else NO_HEADS

@@ -1,4 +1,4 @@
-"""The records of a tenant, counted."""
+"""Counts of a tenant's records."""
 
 from collections.abc import Mapping
 from contextlib import aclosing

@@ -72,7 +72,7 @@ def stored_job(vault: Vault) -> Job | None:
 
 
 def stored_evidence(vault: Vault) -> tuple[Marks, Probes]:
-    """The texts to look for after the removal."""
+    """The marks and probes to look for after the removal."""
     marks, probes = vault.value(MARKS), vault.value(PROBES)
     assert marks is not None  # noqa: S101 - stored together with the job
     assert probes is not None  # noqa: S101

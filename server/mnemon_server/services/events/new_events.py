@@ -40,7 +40,7 @@ def _event_write(request: RecordEvent, event_id: str, now: datetime) -> EventWri
 
 
 def _request_key(request: RecordEvent, stored: Event) -> RequestKey | None:
-    """The digest of a request. It leaves out an id that the server made and the record time."""
+    """The key of a request, without an id that the server made and without the record time."""
     return request_key(
         request.request_id,
         "record-event",

@@ -69,7 +69,7 @@ class Pruning:
 
 @dataclass(frozen=True, slots=True)
 class _Tally:
-    """The removed events."""
+    """A tally of removed events."""
 
     count: int = 0
     event_ids: tuple[str, ...] = ()
@@ -256,7 +256,7 @@ class EventPruning:
         return events, min(end, len(sequences))
 
     def _read_progress(self, key: RequestKey) -> _Progress:
-        """The number of events that earlier calls of the same request removed."""
+        """The progress of earlier calls of the same request."""
         progress = _Progress()
         for number in count(1):
             try:

@@ -81,7 +81,7 @@ class Bucket:
             self._left -= amount
 
     def _fill(self) -> float:
-        """The limits in force."""
+        """Adds the amount that has accrued since the last call, and returns the amount that is left."""
         assert self._rate is not None  # noqa: S101 - otherwise, nothing is asked
         now = self._now()
         self._left = min(self._size, self._left + self._rate * (now - self._filled_at))

@@ -11,21 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.documents import Document, HealthStatus
-from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import (
     FieldViolation,
-    IdTakenError,
-    MemoryExistsError,
     MemoryNotFoundError,
     MnemonError,
-    RevisionMismatchError,
 )
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.memories import (
@@ -45,42 +40,37 @@ from mnemon_server.domain.memories import (
     UpdateMemory,
 )
 from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, WriteReceipt
-from mnemon_server.domain.validation import doc_id_violations, normalised_metadata, refuse, request_id_violations
+from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.engines.promises.values import DocumentWrite, Fits, PassageInput
-from mnemon_server.services.background.offload import Offload, Pause, completion
+from mnemon_server.engines.promises.values import Fits
+from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.memories.changes import Changed, MemoryChanges
 from mnemon_server.services.memories.checks import (
     bound_violations,
-    create_violations,
     fading_filter,
     filter_violations,
     record_filter,
     unmet_violations,
 )
 from mnemon_server.services.memories.search import MemorySearch
-from mnemon_server.services.memories.stored_form import new_document, to_memory, with_confidence
+from mnemon_server.services.memories.stored_form import (
+    MemoryCreation,
+    created_memory,
+    to_memory,
+    with_confidence,
+)
 from mnemon_server.services.reading.answers import Room, read_within
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.reading.read_batcher import ReadBatcher
-from mnemon_server.services.search.embedded_passages import embed_passages, placed, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
 from mnemon_server.services.search.passage_queries import fetch_vector
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.writing.removals import removal_counts
 from mnemon_server.services.writing.writes import (
-    Puts,
     Waiting,
-    WriteBatcher,
-    acknowledge_each,
-    new_id,
-    put_all,
     request_key,
-    take_in,
-    take_in_own,
-    vector_bytes,
 )
 
 # The status of the memory service, of its records and of its vector index.
@@ -441,100 +431,3 @@ def _purge_violations(where: MemoryFilter, only_deleted: bool) -> Iterable[Field
 
 def _utc(time: datetime) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
-
-
-class MemoryCreation:
-    """Stores new memories. Calls may run concurrently."""
-
-    def __init__(
-        self,
-        records: RecordEngine,
-        embedder: EmbeddingBatcher,
-        *,
-        dimension: int,
-        applier: IndexApplier | None,
-        waiting: Waiting,
-    ) -> None:
-        self._guard, self._heads = records.guard, records.heads
-        self._puts: Puts = WriteBatcher(records.put_documents, waiting)
-        self._embedder = embedder
-        self._dimension = dimension
-        self._applier = applier
-
-    async def create(self, requests: Sequence[CreateMemory]) -> list[WriteReceipt | MnemonError]:
-        """Stores memories in their order, with one result each; an invalid one does not affect the others."""
-        return await take_in(requests, partial(create_violations, dimension=self._dimension), self._store)
-
-    async def _store(self, requests: Sequence[CreateMemory]) -> list[WriteReceipt | MnemonError]:
-        guard = self._guard
-        results = await take_in_own(requests, guard, lambda request: _write(request, ()), self._embed_and_write)
-        return [_as_exists(result) for result in results]
-
-    async def _embed_and_write(self, requests: Sequence[CreateMemory]) -> list[WriteReceipt | MnemonError]:
-        passages = await self._passages(requests)
-        writes: list[DocumentWrite | MnemonError] = []
-        pause = Pause()
-        for request, parts in zip(requests, passages, strict=True):
-            if writes:
-                await pause.where_due()
-            writes.append(parts if isinstance(parts, MnemonError) else _write(request, parts))
-        results = await put_all(self._puts, writes, "memory")
-        return await acknowledge_each(self._applier, [request.ack for request in requests], results)
-
-    async def _passages(self, requests: Sequence[CreateMemory]) -> list[list[PassageInput] | MnemonError]:
-        """The passages of each memory. The memories without a given vector are embedded, or fail, together."""
-        texts = [
-            placed(new_document(request.memory, ""), self._heads) for request in requests if request.embedding is None
-        ]
-        embedded: Sequence[list[PassageInput] | MnemonError]
-        try:
-            embedded = await embed_passages(self._embedder, texts) if texts else []
-        except MnemonError as error:
-            embedded = [error] * len(texts)
-        of_texts = iter(embedded)
-        return [
-            next(of_texts) if request.embedding is None else whole_passage(request.memory.content, request.embedding)
-            for request in requests
-        ]
-
-
-def created_memory(memory: Memory, receipt: WriteReceipt) -> Memory:
-    """The stored memory."""
-    time = receipt.commit_time
-    return replace(
-        memory,
-        memory_id=receipt.id,
-        metadata=normalised_metadata(memory.metadata),
-        confidence=1.0,
-        revision=receipt.revision,
-        create_time=time,
-        update_time=time,
-        reinforce_time=None,
-        delete_time=None,
-    )
-
-
-def _write(request: CreateMemory, passages: Sequence[PassageInput]) -> DocumentWrite:
-    chosen = request.memory.memory_id
-    key = None
-    if request.request_id:
-        asked = document_digest(new_document(request.memory, chosen))
-        key = request_key(request.request_id, "create", asked, vector_bytes(request.embedding))
-    return DocumentWrite(
-        document=new_document(request.memory, chosen or new_id()),
-        passages=passages,
-        request=key,
-        change=ChangeType.MEMORY_CREATED,
-        expected_revision=0 if chosen else None,
-    )
-
-
-def _as_exists(result: WriteReceipt | MnemonError) -> WriteReceipt | MnemonError:
-    if isinstance(result, RevisionMismatchError):
-        error = MemoryExistsError(result.resource_id)
-    elif isinstance(result, IdTakenError):
-        error = MemoryExistsError(result.record_id)
-    else:
-        return result
-    error.__cause__ = result
-    return error

@@ -132,7 +132,7 @@ def _listed(path: Path, content: Any) -> list[Any]:
 
 
 def _described(violation: FieldViolation, rules: Sequence[Any]) -> str:
-    """Violations, with the number of the rule from 1 on, and its name if it has one."""
+    """The problem, with the number of the rule from 1 on, and its name if it has one."""
     found = _RULE_FIELD.fullmatch(violation.field)
     if found is None:
         return f"{violation.field} {violation.description}"

@@ -50,7 +50,7 @@ class Keys:
         return f"one of {', '.join(self.nodes)}"
 
     def node(self, key: object) -> "Node | None":
-        """The schema of the value of this key, in words; None for an unknown key."""
+        """The schema of the value of this key; None for an unknown key."""
         return self.nodes.get(key) if isinstance(key, str) else None
 
 
@@ -67,7 +67,7 @@ class AnyKeys:
         return self.key.expected
 
     def node(self, key: object) -> "Node | None":
-        """The schema of the value of this key, in words; None if the key is invalid."""
+        """The schema of the value of this key; None if the key is invalid."""
         return self.value if self.key.accepts(key) else None
 
 

@@ -219,7 +219,7 @@ def _try(validator: Draft202012Validator) -> None:
 
 
 def _violations(error: ValidationError | SchemaError) -> Iterator[FieldViolation]:
-    """The problem with an argument, and a correct one; never shows the argument's value."""
+    """Violations in an argument, with what would be valid; they never show the argument's value."""
     path = _path(error.absolute_path)
     match error.validator:
         case "required":

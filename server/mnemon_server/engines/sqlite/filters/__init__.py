@@ -1,1 +1,1 @@
-"""Filters as SQL: `compiler.py` picks the index to read and writes the conditions."""
+"""Filters as SQL: `plan.py` picks the index to read, `compiler.py` writes the conditions."""

@@ -16,12 +16,12 @@ from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.errors import RecordDamagedError, StorageFullError
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.private import create_file
-from mnemon_server.engines.sqlite.documents import DocumentTable, passage_text, stored_heads
+from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.pages.conversion import discard_draft, draft_of, put_draft_in_place
 from mnemon_server.engines.sqlite.pages.database import CIPHER, MODE_NEW, MODE_READ, connect, has_log, key_text
 from mnemon_server.engines.sqlite.pages.mark import check_mark
 from mnemon_server.engines.sqlite.query import fetch
-from mnemon_server.engines.sqlite.tables import Tables
+from mnemon_server.engines.sqlite.tables import Tables, passage_text, stored_heads
 from mnemon_server.engines.vault_key import KEY_FILE, KeyLostError, VaultKeyFile
 
 # ruff: noqa: S608 - names of tables come from the file and are quoted, or are constants

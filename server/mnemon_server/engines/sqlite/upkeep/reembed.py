@@ -10,8 +10,9 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite import journal
-from mnemon_server.engines.sqlite.documents import DocumentTable, store_heads
+from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.schema import open_writer
+from mnemon_server.engines.sqlite.tables import store_heads
 from mnemon_server.engines.sqlite.upkeep import shadow
 from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.heads import NO_HEADS, Heads

@@ -19,9 +19,9 @@ import numpy as np
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
 from mnemon_server.engines.promises.values import Vector
-from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, passage_text, stored_heads
+from mnemon_server.engines.sqlite.documents import VECTOR_TYPE
 from mnemon_server.engines.sqlite.query import fetch
-from mnemon_server.engines.sqlite.tables import Tables, passage_statements
+from mnemon_server.engines.sqlite.tables import Tables, passage_statements, passage_text, stored_heads
 from mnemon_server.engines.sqlite.upkeep.packing import Transactions
 from mnemon_server.ranking.heads import NO_HEADS
 
@@ -49,7 +49,7 @@ class ShadowModel:
 
 @dataclass(frozen=True, slots=True)
 class VaultModels:
-    """The function that embeds the passages of vaults."""
+    """The models that embed the passages of vaults."""
 
     embed: EmbedTexts | None = None
     """The vault's own model: for passages that are missing when its shadow model becomes its own."""

@@ -27,7 +27,7 @@ from mnemon_server.domain.errors import MnemonError, StorageFailedError
 from mnemon_server.engines.folder import find_files
 from mnemon_server.engines.layout import is_new
 from mnemon_server.engines.sqlite.change_log import read_change
-from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable, passage_text, stored_heads
+from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable
 from mnemon_server.engines.sqlite.filters.metadata_index import metadata_rows
 from mnemon_server.engines.sqlite.keywords import blocks
 from mnemon_server.engines.sqlite.keywords.blocks import Block
@@ -37,7 +37,7 @@ from mnemon_server.engines.sqlite.pages.mark import MARK_FILE, read_mark, stored
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, open_reader
-from mnemon_server.engines.sqlite.tables import Tables
+from mnemon_server.engines.sqlite.tables import Tables, passage_text, stored_heads
 from mnemon_server.engines.sqlite.vector_blocks import block_content, read_block
 from mnemon_server.engines.vault_key import KEY_FILE, VaultKeyFile
 from mnemon_server.wire.events import decode, encode
