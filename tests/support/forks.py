@@ -29,6 +29,7 @@ FORKS.set_forkserver_preload(
         "chromadb.cli.cli",
         "mnemon._cli.app",
         "mnemon._mcp.server",
+        "tests.support.settled",
     ]
 )
 

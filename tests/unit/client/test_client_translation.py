@@ -8,7 +8,6 @@ from typing import Any
 
 import mnemon
 import mnemon.v1
-import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from mnemon._messages.translation import read
@@ -132,7 +131,7 @@ def unread(value: Any, path: str) -> Iterator[str]:
                 yield from unread(inner, f"{path}{each.name}.")
 
 
-@pytest.mark.parametrize(("name", "kind"), ANSWERS.items(), ids=list(ANSWERS))
-def test_every_field_of_an_answer_is_in_the_value(name: str, kind: type[Any]) -> None:
-    message = filled(next(getattr(module, name) for module in MODULES if hasattr(module, name))())
-    assert list(unread(read(kind, message), "")) == []
+def test_every_field_of_an_answer_is_in_the_value() -> None:
+    for name, kind in ANSWERS.items():
+        message = filled(next(getattr(module, name) for module in MODULES if hasattr(module, name))())
+        assert list(unread(read(kind, message), "")) == [], name

@@ -30,11 +30,13 @@ def told(known: FieldTypes, field: str, operator: Operator, *values: Any) -> dic
     return {each.field: each.description for each in expression_violations(expression, known, "where")}
 
 
-@pytest.mark.parametrize(
-    ("kind", "field"), [(kind, field) for kind, known in KINDS.items() for field in known], ids=str
-)
-def test_each_field_takes_the_values_of_its_type_and_no_others(kind: str, field: str) -> None:
-    known = KINDS[kind]
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_field_takes_the_values_of_its_type_and_no_others(kind: str) -> None:
+    for field in KINDS[kind]:
+        check_field(KINDS[kind], field)
+
+
+def check_field(known: FieldTypes, field: str) -> None:
     texts = known[field] is FieldType.TEXT
     for value in ALL_VALUES:
         fits = value in FITTING[known[field]] or (texts and isinstance(value, str))
@@ -42,7 +44,8 @@ def test_each_field_takes_the_values_of_its_type_and_no_others(kind: str, field:
         fits = fits and (value is not True or known[field] is FieldType.BOOLEAN)
         for operator in (Operator.EQ, Operator.NE, Operator.IN, Operator.NIN):
             found = told(known, field, operator, value)
-            assert list(found) == ([] if fits else ["where.none_of.filters[0].condition.values[0]"]), (operator, value)
+            refused = [] if fits else ["where.none_of.filters[0].condition.values[0]"]
+            assert list(found) == refused, (field, operator, value)
             assert all(description.startswith(f'"{field}": ') for description in found.values())
 
 

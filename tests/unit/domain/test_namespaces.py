@@ -49,9 +49,9 @@ def test_a_namespace_is_the_tuple_of_its_labels() -> None:
     assert type(copy.deepcopy(namespace)) is Namespace
 
 
-@pytest.mark.parametrize("labels", COLLIDING)
-def test_the_text_of_a_namespace_preserves_every_code_point(labels: tuple[str, ...]) -> None:
-    assert tuple(decode_namespace(encode_namespace(Namespace(labels)))) == labels
+def test_the_text_of_a_namespace_preserves_every_code_point() -> None:
+    for labels in COLLIDING:
+        assert tuple(decode_namespace(encode_namespace(Namespace(labels)))) == labels
 
 
 def test_namespaces_built_to_collide_have_different_texts_and_record_ids() -> None:
