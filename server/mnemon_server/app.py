@@ -13,8 +13,8 @@ from mnemon_server.assembly.embedder import Report, batch_tokens_max, open_confi
 from mnemon_server.assembly.identities import open_identities
 from mnemon_server.assembly.judge import open_judge
 from mnemon_server.assembly.master_keys import read_master_keys
-from mnemon_server.assembly.records import stored_tenants, vaults_folder
-from mnemon_server.assembly.settings import accounts_of, is_in_memory
+from mnemon_server.assembly.records import settings_of_vaults, stored_tenants, vaults_folder
+from mnemon_server.assembly.settings import accounts_of
 from mnemon_server.assembly.shadow import open_shadow, vault_models
 from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.tracing import open_tracing
@@ -73,8 +73,10 @@ async def running_server(
         accounts = accounts_of(settings)
         audit = await stack.enter_async_context(open_audit(settings)) if identities else None
         tracing = await stack.enter_async_context(open_tracing(settings))
+        of_vaults = stack.enter_context(settings_of_vaults(settings))
+        folder = vaults_folder(of_vaults)
         server = GrpcServer(
-            settings,
+            of_vaults,
             identities=identities,
             accounts=accounts,
             audit=audit,
@@ -83,18 +85,15 @@ async def running_server(
         )
         await stack.enter_async_context(server)
         vaults = await stack.enter_async_context(
-            open_vaults(settings, report=report, accounts=accounts, keys=identities.keys if identities else None)
+            open_vaults(of_vaults, report=report, accounts=accounts, keys=identities.keys if identities else None)
         )
         await _open_default(vaults, is_shared=identities is not None)
         if identities and (tenants := identities.tenants):
             accounts.set_quotas(tenants.quotas)
             tenants.listeners.append(lambda: accounts.set_quotas(tenants.quotas))
-            remove_files = partial(remove_vault, vaults_folder(settings))
-            await stack.enter_async_context(TenantRemover(tenants, vaults, remove_files))
-        folder = vaults_folder(settings)
+            await stack.enter_async_context(TenantRemover(tenants, vaults, partial(remove_vault, folder)))
         await stack.enter_async_context(SpaceMeter(accounts, vaults, lambda tenant: size_of(folder / tenant)))
-        if not is_in_memory(settings):
-            await stack.enter_async_context(ErasureKeeper(vaults, partial(unfinished_tenants, folder)))
+        await stack.enter_async_context(ErasureKeeper(vaults, partial(unfinished_tenants, folder)))
         if settings.embedding_shadow_model:
             await stack.enter_async_context(ShadowKeeper(vaults, partial(stored_tenants, settings)))
         stack.push_async_callback(server.shut_down)
@@ -120,8 +119,8 @@ async def _open_default(vaults: VaultPool, *, is_shared: bool) -> None:
 async def open_vaults(
     settings: Settings, *, report: Report, accounts: Accounts | None = None, keys: KeyRing | None = None
 ) -> AsyncIterator[VaultPool]:
-    """The vaults of all tenants, and the embedder that they share. `accounts` limit and count what tenants embed;
-    `keys` are the API keys that calls show.
+    """The vaults of all tenants, and the embedder that they share. `settings` come from `settings_of_vaults`;
+    `accounts` limit and count what tenants embed; `keys` are the API keys that calls show.
     """
     async with AsyncExitStack() as stack:
         # Before the model is loaded, so that invalid keys and tools are reported at once.
@@ -133,13 +132,11 @@ async def open_vaults(
         if (shadow := await asyncio.to_thread(open_shadow, settings)) is not None:
             stack.callback(shadow.close)
         models = vault_models(embedder, shadow)
-        place = None
-        if not is_in_memory(settings):
-            # Vaults come and go. As long as this server serves, no command may change those that are closed.
-            folder = vaults_folder(settings)
-            await asyncio.to_thread(finish_replacements, folder)
-            place = stack.enter_context(FolderLock(folder, shared=True)).place()
-            await asyncio.to_thread(encrypt_keys, folder, master)
+        # Vaults come and go. As long as this server serves, no command may change those that are closed.
+        folder = vaults_folder(settings)
+        await asyncio.to_thread(finish_replacements, folder)
+        place = stack.enter_context(FolderLock(folder, shared=True)).place()
+        await asyncio.to_thread(encrypt_keys, folder, master)
         if settings.backup_dir:
             await asyncio.to_thread(discard_unfinished, settings.backup_dir)
         batcher = EmbeddingBatcher(
@@ -152,18 +149,17 @@ async def open_vaults(
         await stack.enter_async_context(batcher)
 
         async def open_vault(tenant: str) -> OpenVault:
-            if place:
-                # Without this check, an empty vault would be created at the old path.
-                await asyncio.to_thread(place.require)
+            # Without this check, an empty vault would be created at the old path.
+            await asyncio.to_thread(place.require)
             return await open_vault_of(settings, tenant, batcher.of(tenant), models, master, registry, judge, keys)
 
-        # A vault in memory would lose its data if it were closed when idle.
-        idle_s = None if is_in_memory(settings) else settings.vault_idle_s
-        yield await stack.enter_async_context(VaultPool(open_vault, open_max=settings.vaults_open_max, idle_s=idle_s))
+        pool = VaultPool(open_vault, open_max=settings.vaults_open_max, idle_s=settings.vault_idle_s)
+        yield await stack.enter_async_context(pool)
 
 
 @asynccontextmanager
 async def open_document_store(settings: Settings, *, report: Report) -> AsyncIterator[DocumentStore]:
     """The knowledge store for these settings, with its engines."""
-    async with open_vaults(settings, report=report) as vaults, vaults.use(DEFAULT_TENANT) as vault:
-        yield vault.documents
+    with settings_of_vaults(settings) as of_vaults:
+        async with open_vaults(of_vaults, report=report) as vaults, vaults.use(DEFAULT_TENANT) as vault:
+            yield vault.documents

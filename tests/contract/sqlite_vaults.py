@@ -5,26 +5,24 @@ from typing import Any
 
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.scanners import VectorSettings
-from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
 from tests.contract.vault_suite import DIMENSION, ManualClock
 from tests.support.databases import open_database
+from tests.support.vaults import open_vault
 
 
 def open_sqlite(folder: Path, clock: ManualClock) -> Vault:
-    return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=clock)
+    return open_vault(folder, clock, dimension=DIMENSION)
 
 
 def open_scanning_the_file(folder: Path, clock: ManualClock) -> Vault:
     """A vault that reads all vectors but the first from the file, because they exceed the memory limit."""
-    settings = VaultSettings(VectorSettings(4 * DIMENSION))
-    return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, settings=settings, clock=clock)
+    return open_vault(folder, clock, dimension=DIMENSION, vectors=VectorSettings(4 * DIMENSION))
 
 
 def open_quantized(folder: Path, clock: ManualClock) -> Vault:
     """A vault that holds no vector in full."""
-    settings = VaultSettings(VectorSettings(full_max=0))
-    return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, settings=settings, clock=clock)
+    return open_vault(folder, clock, dimension=DIMENSION, vectors=VectorSettings(full_max=0))
 
 
 def shape(folder: Path) -> dict[str, Any]:

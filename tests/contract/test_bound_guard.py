@@ -1,9 +1,8 @@
 """What is refused beforehand is what the write itself would refuse, and nothing else."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pytest
 from mnemon_server.domain.access.bounds import Bounds
@@ -13,27 +12,20 @@ from mnemon_server.domain.errors import MnemonError, PermissionDeniedError
 from mnemon_server.domain.namespaces import Namespace, encode_namespace
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.bound import BoundVault
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.engines.promises.vault import Vault
 
-from tests.contract.sqlite_vaults import open_sqlite
-from tests.contract.vault_suite import ManualClock, key, write
+from tests.contract.vault_suite import DIMENSION, ManualClock, key, write
+from tests.support.vaults import temporary_vault
 
 ADA = Bounds.of(["ada"], ["users.ada"])
 
 
-def in_memory(folder: Path, clock: ManualClock) -> Vault:
-    return InMemoryVault(clock=clock)
-
-
-@pytest.fixture(params=[in_memory, open_sqlite])
-def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Vault]:
-    open_vault: Callable[[Path, ManualClock], Vault] = request.param
-    opened = open_vault(tmp_path, ManualClock())
-    yield opened
-    opened.close()
+@pytest.fixture
+def vault() -> Iterator[Vault]:
+    with temporary_vault(ManualClock(), dimension=DIMENSION) as opened:
+        yield opened
 
 
 def of(user: str, each: DocumentWrite) -> DocumentWrite:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +26,8 @@ from mnemon_server.services.semantic.store import SemanticSettings, SemanticStor
 
 from tests.support.interference import histories
 from tests.support.memory_stores import MovingClock
-from tests.support.semantic_stores import DIMENSION, NEVER_SLOW, open_vault
+from tests.support.semantic_stores import NEVER_SLOW
+from tests.support.vaults import DIMENSION, open_vault, temporary_vault
 
 WORDS = ("window", "train", "seat", "early", "not")
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -156,35 +156,25 @@ def person(vault: Vault, batcher: EmbeddingBatcher, user: str, *, capacity: int 
     return Person(user, semantic.over(bound), conflicts.over(bound, bounds))
 
 
-@pytest.mark.parametrize(("engine", "examples"), [("in_memory", 30), ("sqlite", 10)])
-def test_what_others_decide_changes_nothing_that_a_caller_is_told(engine: str, examples: int) -> None:
-    @histories(examples)
-    @given(steps)
-    def check(steps: list[tuple[str, tuple[Any, ...]]]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(_compare(engine, Path(folder), steps))
-
-    check()
+@histories(25)
+@given(steps)
+def test_what_others_decide_changes_nothing_that_a_caller_is_told(steps: list[tuple[str, tuple[Any, ...]]]) -> None:
+    clock = MovingClock()
+    with temporary_vault(clock) as alone, temporary_vault(clock) as shared:
+        asyncio.run(_compare(alone, shared, steps))
 
 
-async def _compare(engine: str, folder: Path, steps: list[tuple[str, tuple[Any, ...]]]) -> None:
-    clock, embedder = MovingClock(), HashingEmbedder(DIMENSION)
-    vaults = [open_vault(engine, folder / name, clock, embedder) for name in ("alone", "shared")]
-    try:
-        async with EmbeddingBatcher(embedder) as batcher:
-            alone, shared = (person(vault, batcher, "ada") for vault in vaults)
-            bob = person(vaults[1], batcher, "bob")
-            for user, action in steps:
-                if user == "ada":
-                    assert await alone.act(action) == await shared.act(action)
-                else:
-                    await bob.act(action)
-                    await _attack(bob, shared)
-            assert await alone.everything() == await shared.everything()
-    finally:
-        for vault in vaults:
-            vault.close()
-        embedder.close()
+async def _compare(alone_vault: Vault, shared_vault: Vault, steps: list[tuple[str, tuple[Any, ...]]]) -> None:
+    async with EmbeddingBatcher(HashingEmbedder(DIMENSION)) as batcher:
+        alone, shared = person(alone_vault, batcher, "ada"), person(shared_vault, batcher, "ada")
+        bob = person(shared_vault, batcher, "bob")
+        for user, action in steps:
+            if user == "ada":
+                assert await alone.act(action) == await shared.act(action)
+            else:
+                await bob.act(action)
+                await _attack(bob, shared)
+        assert await alone.everything() == await shared.everything()
 
 
 async def _attack(bob: Person, ada: Person) -> None:
@@ -206,7 +196,7 @@ async def _attack(bob: Person, ada: Person) -> None:
 
 async def test_the_rules_of_the_tenant_decide_about_the_statements_of_a_caller_with_bounds(tmp_path: Path) -> None:
     embedder = HashingEmbedder(DIMENSION)
-    vault = open_vault("sqlite", tmp_path, MovingClock(), embedder)
+    vault = open_vault(tmp_path, MovingClock())
     semantic = {"semantic_threshold": 0.1, "signals": ["semantic"], "required_signals": ["semantic"]}
     async with EmbeddingBatcher(embedder) as batcher:
         bob = person(vault, batcher, "bob")
@@ -225,7 +215,7 @@ async def test_the_rules_of_the_tenant_decide_about_the_statements_of_a_caller_w
 
 async def test_a_full_index_is_full_for_a_caller_with_bounds(tmp_path: Path) -> None:
     embedder = HashingEmbedder(DIMENSION)
-    vault = open_vault("sqlite", tmp_path, MovingClock(), embedder)
+    vault = open_vault(tmp_path, MovingClock())
     async with EmbeddingBatcher(embedder) as batcher:
         ada, bob = (person(vault, batcher, user, capacity=3) for user in ("ada", "bob"))
         await ada.semantic.save_many([ada.save(text, ConflictPolicy.IGNORE) for text in ("window", "train")])

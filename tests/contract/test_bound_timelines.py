@@ -1,9 +1,7 @@
 """The timeline as a caller with bounds sees it: the events of other users do not exist."""
 
-import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,60 +13,43 @@ from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.bound import BoundVault
 from mnemon_server.engines.bound.events import BoundEvents
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
 
-from tests.contract.sqlite_vaults import open_sqlite
 from tests.contract.timeline_suite import ALL, append, happening, try_append
 from tests.contract.vault_suite import START, ManualClock, key
 from tests.support.interference import histories
 from tests.support.server import WAIT_S, wait_until
+from tests.support.vaults import temporary_vault
 
 USERS = ("ada", "bob", "")
 
 
-def in_memory(folder: Path, clock: ManualClock) -> Vault:
-    return InMemoryVault(clock=clock)
-
-
-@pytest.fixture(params=[in_memory, open_sqlite])
-def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    opened = request.param(tmp_path, ManualClock())
-    assert opened.events.wait_until_warm(WAIT_S)
-    append(opened.events, *(happening(f"of {user}", user=user) for user in USERS))
-    yield opened
-    opened.close()
+@pytest.fixture
+def vault() -> Iterator[Vault]:
+    with temporary_vault(ManualClock()) as opened:
+        assert opened.events.wait_until_warm(WAIT_S)
+        append(opened.events, *(happening(f"of {user}", user=user) for user in USERS))
+        yield opened
 
 
 users, words = st.sampled_from(["ada", "bob"]), st.sampled_from(["window", "train", "seat"])
 steps = st.lists(st.tuples(users, st.integers(0, 5), words, st.integers(0, 3)), max_size=12)
 
 
-@pytest.mark.parametrize(("open_vault", "examples"), [(in_memory, 100), (open_sqlite, 15)])
-def test_what_others_record_changes_nothing_that_a_caller_is_told(
-    open_vault: Callable[[Path, ManualClock], Vault], examples: int
-) -> None:
-    @histories(examples)
-    @given(steps)
-    def check(steps: list[tuple[str, int, str, int]]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            clock = ManualClock()
-            alone, shared = open_vault(Path(folder) / "alone", clock), open_vault(Path(folder) / "shared", clock)
-            try:
-                assert alone.events.wait_until_warm(WAIT_S)
-                assert shared.events.wait_until_warm(WAIT_S)
-                for user, number, word, hours in steps:
-                    event = happening(f"{user} {number}", START - timedelta(hours=hours), user=user, content=word)
-                    for vault in (alone, shared) if user == "ada" else (shared,):
-                        try_append(of(vault, user), [event], [key("the same", word.encode())])
-                for vault in (alone, shared):
-                    wait_until(lambda vault=vault: is_searchable(vault))
-                assert told(of(alone, "ada")) == told(of(shared, "ada"))
-            finally:
-                alone.close()
-                shared.close()
-
-    check()
+@histories(40)
+@given(steps)
+def test_what_others_record_changes_nothing_that_a_caller_is_told(steps: list[tuple[str, int, str, int]]) -> None:
+    clock = ManualClock()
+    with temporary_vault(clock) as alone, temporary_vault(clock) as shared:
+        assert alone.events.wait_until_warm(WAIT_S)
+        assert shared.events.wait_until_warm(WAIT_S)
+        for user, number, word, hours in steps:
+            event = happening(f"{user} {number}", START - timedelta(hours=hours), user=user, content=word)
+            for vault in (alone, shared) if user == "ada" else (shared,):
+                try_append(of(vault, user), [event], [key("the same", word.encode())])
+        for vault in (alone, shared):
+            wait_until(lambda vault=vault: is_searchable(vault))
+        assert told(of(alone, "ada")) == told(of(shared, "ada"))
 
 
 def is_searchable(vault: Vault) -> bool:

@@ -1,7 +1,7 @@
 """What a caller with bounds is told does not depend on the records outside of them, whatever others do."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.bound import BoundVault
 from mnemon_server.engines.bound import records as bound_records
 from mnemon_server.engines.bound.writing import write_own
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
 from mnemon_server.engines.promises.related import RelatedQuery
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput
@@ -30,8 +29,9 @@ from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.semantic.stored_form import to_document
 
 from tests.contract.sqlite_vaults import open_quantized, open_sqlite
-from tests.contract.vault_suite import START, ManualClock, key, unit_vector, write
+from tests.contract.vault_suite import DIMENSION, START, ManualClock, key, unit_vector, write
 from tests.support.interference import histories
+from tests.support.vaults import temporary_vault
 
 ADA, BOB = (Bounds.of([user], [f"users.{user}"]) for user in ("ada", "bob"))
 WORDS = ("window", "train", "seat", "early")
@@ -48,11 +48,7 @@ others = st.one_of(
 steps = st.lists(st.one_of(puts.map(lambda step: ("ada", *step)), others.map(lambda step: ("bob", *step))), max_size=14)
 
 
-def in_memory(folder: Path, clock: ManualClock) -> Vault:
-    return InMemoryVault(clock=clock)
-
-
-@pytest.mark.parametrize(("open_vault", "examples"), [(in_memory, 150), (open_sqlite, 25), (open_quantized, 25)])
+@pytest.mark.parametrize(("open_vault", "examples"), [(open_sqlite, 60), (open_quantized, 25)])
 def test_what_others_write_changes_nothing_that_a_caller_is_told(
     open_vault: Callable[[Path, ManualClock], Vault], examples: int
 ) -> None:
@@ -141,11 +137,10 @@ def located(records: RecordEngine, scores: Any) -> dict[str, float]:
     return {place.doc_id: round(float(score), 6) for place, score in zip(places, scores.scores, strict=True)}
 
 
-@pytest.fixture(params=[in_memory, open_sqlite])
-def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    opened = request.param(tmp_path, ManualClock())
-    yield opened
-    opened.close()
+@pytest.fixture
+def vault() -> Iterator[Vault]:
+    with temporary_vault(ManualClock(), dimension=DIMENSION) as opened:
+        yield opened
 
 
 def of(vault: Vault, bounds: Bounds) -> RecordEngine:

@@ -1,4 +1,4 @@
-"""The change feed keeps its promises over every kind of vault."""
+"""The change feed keeps its promises over a vault, across its restarts, and for callers with bounds."""
 
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.bound import BoundVault
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite import change_log as sqlite_events
 from mnemon_server.engines.sqlite_vault import SQLiteVault
@@ -21,37 +20,33 @@ from mnemon_server.services.feed.feed import ChangeFeed
 
 from tests.contract.change_feed import ChangeFeedContract, ids, make_feed, put, trim
 from tests.contract.vault_suite import DIMENSION, START, ManualClock
+from tests.support.vaults import temporary_vault
 from tests.support.watching import watching
 
 
-class TestInMemoryFeed(ChangeFeedContract):
-    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
-        return InMemoryVault(clock=clock)
-
-
 async def test_a_caller_with_bounds_is_told_neither_that_others_write_nor_when() -> None:
-    vault, offload = InMemoryVault(), Offload(4, "feed")
-    put(vault, "before", scope=Scope(user="bob"))
-    whole = make_feed(vault, offload, system_clock)
-    hers_alone = Bounds.of(["ada"], [])
-    read = BoundVault(vault, hers_alone).collection(DOCUMENTS).get_documents
-    part = whole.within(hers_alone, dict.fromkeys(RecordKind, read))
-    async with watching(whole, Edge.EARLIEST) as everybody, watching(part, Edge.EARLIEST) as hers:
-        assert (await everybody.changes(1))[0].record_id == "before"
-        assert hers.started.retained_since is None
-        progress = await hers.progress()
-        assert (progress.head_time, progress.caught_up) == (None, True)
-        async with watching(whole, where=ChangeFilter(record_ids=frozenset({"hers"}))) as later:
-            put(vault, "his", scope=Scope(user="bob"))
-            # Told at once, to a watcher without bounds, that the cursor moves.
-            assert (await later.progress()).cursor != later.started.cursor
-        put(vault, "hers", scope=Scope(user="ada"))
-        message = await hers.message()
-        assert isinstance(message, Batch)
-        assert ids(message.changes) == ["hers"]
-    whole.close()
+    offload = Offload(4, "feed")
+    with temporary_vault(dimension=DIMENSION) as vault:
+        put(vault, "before", scope=Scope(user="bob"))
+        whole = make_feed(vault, offload, system_clock)
+        hers_alone = Bounds.of(["ada"], [])
+        read = BoundVault(vault, hers_alone).collection(DOCUMENTS).get_documents
+        part = whole.within(hers_alone, dict.fromkeys(RecordKind, read))
+        async with watching(whole, Edge.EARLIEST) as everybody, watching(part, Edge.EARLIEST) as hers:
+            assert (await everybody.changes(1))[0].record_id == "before"
+            assert hers.started.retained_since is None
+            progress = await hers.progress()
+            assert (progress.head_time, progress.caught_up) == (None, True)
+            async with watching(whole, where=ChangeFilter(record_ids=frozenset({"hers"}))) as later:
+                put(vault, "his", scope=Scope(user="bob"))
+                # Told at once, to a watcher without bounds, that the cursor moves.
+                assert (await later.progress()).cursor != later.started.cursor
+            put(vault, "hers", scope=Scope(user="ada"))
+            message = await hers.message()
+            assert isinstance(message, Batch)
+            assert ids(message.changes) == ["hers"]
+        whole.close()
     offload.close()
-    vault.close()
 
 
 class TestSQLiteFeed(ChangeFeedContract):

@@ -1,20 +1,14 @@
-"""The vaults keep the promises that facts rely on: the reference, and SQLite with vectors in memory and on disk."""
+"""A vault keeps the promises that facts rely on, with its vectors in memory and on disk."""
 
 from pathlib import Path
 
 import pytest
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.filters import plan
 
 from tests.contract.fact_records import FactRecordsContract
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
 from tests.contract.vault_suite import ManualClock
-
-
-class TestFactsInMemory(FactRecordsContract):
-    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
-        return InMemoryVault(clock=clock)
 
 
 class TestFactsInSQLite(FactRecordsContract):

@@ -22,7 +22,8 @@ from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.settings import SearchSettings, VectorBackend
 
 from tests.support.chroma_server import ChromaServer
-from tests.support.memory_stores import DIMENSION, MovingClock, Opened, contents
+from tests.support.memory_stores import MovingClock, Opened, contents
+from tests.support.vaults import DIMENSION
 
 NO_GRAPHS = VaultSettings(VectorSettings(graphs_of=()))
 

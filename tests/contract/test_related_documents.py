@@ -16,7 +16,6 @@ from mnemon_server.domain.collections import DOCUMENTS, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.related import RelatedDocument, RelatedQuery
 from mnemon_server.engines.promises.values import DocumentUpdate
@@ -128,11 +127,7 @@ def queries() -> st.SearchStrategy[RelatedQuery]:
     )
 
 
-def open_in_memory(folder: Path, clock: ManualClock) -> Vault:
-    return InMemoryVault(clock=clock)
-
-
-@pytest.fixture(scope="module", params=[open_in_memory, open_sqlite, open_quantized, open_scanning_the_file])
+@pytest.fixture(scope="module", params=[open_sqlite, open_quantized, open_scanning_the_file])
 def open_vault(request: pytest.FixtureRequest) -> Callable[[Path, ManualClock], Vault]:
     return request.param  # type: ignore[no-any-return]
 

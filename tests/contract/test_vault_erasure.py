@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.changes import ChangeFilter, ChangeType
 from mnemon_server.domain.collections import DOCUMENTS
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.engines.sqlite_vault import SQLiteVault
@@ -98,14 +97,6 @@ class ErasureContract(VaultSuite):
 
         vault.transact(program).result()
         assert [*vault.values("a.").items()] == [("a.1", "A.1"), ("a.2", "A.2")]
-
-
-class TestInMemory(ErasureContract):
-    """The reference."""
-
-    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
-        """See VaultSuite."""
-        return InMemoryVault(clock=clock)
 
 
 class TestSQLite(ErasureContract):

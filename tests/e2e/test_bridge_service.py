@@ -11,7 +11,6 @@ from google.rpc import error_details_pb2
 from mnemon.v1 import bridge_pb2 as pb
 from mnemon.v1 import common_pb2, episodic_pb2
 
-from tests.support.cases import exhaustive
 from tests.support.episodic_messages import bridge_status, happened, record, told
 from tests.support.semantic_messages import contents_known
 from tests.support.server import Connection, bare_server, detail, eventually, failure_of, reason, whole_server
@@ -29,10 +28,10 @@ DEFAULTS = pb.RoutingPolicy(
 FIELDS = [field.name for field in pb.RoutingPolicy.DESCRIPTOR.fields if field.name != "revision"]
 
 
-@pytest_asyncio.fixture(params=["local", exhaustive("in_memory")])
-async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server whose bridge has handled nothing yet, over either kind of vault."""
-    async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
+@pytest_asyncio.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server whose bridge has handled nothing yet."""
+    async with whole_server(tmp_path) as connected:
         yield connected
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 import pytest_asyncio
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -14,17 +13,16 @@ from grpc import aio
 from mnemon.v1 import common_pb2, decisions_pb2, semantic_pb2
 from mnemon.v1 import conflicts_pb2 as pb
 
-from tests.support.cases import exhaustive
 from tests.support.semantic_messages import by_id, contents_known, given, know, save, statement
 from tests.support.server import Connection, bare_server, detail, failure_of, reason, whole_server
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
 
-@pytest_asyncio.fixture(params=["local", exhaustive("in_memory")])
-async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server without statements, over either kind of vault."""
-    async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
+@pytest_asyncio.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server without statements."""
+    async with whole_server(tmp_path) as connected:
         yield connected
 
 

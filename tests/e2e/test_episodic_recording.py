@@ -13,7 +13,6 @@ from google.rpc import error_details_pb2
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
-from tests.support.cases import exhaustive
 from tests.support.episodic_messages import contents, recent, told
 from tests.support.memory_messages import metadata
 from tests.support.server import Connection, detail, failure_of, reason, stream_end, whole_server
@@ -22,10 +21,10 @@ from tests.support.timeline_messages import bulk, happened, minutes, record, sen
 NO_TIME = Timestamp(seconds=10**13)
 
 
-@pytest_asyncio.fixture(params=["local", exhaustive("in_memory")])
-async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server with an empty timeline, over either kind of vault."""
-    async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
+@pytest_asyncio.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server with an empty timeline."""
+    async with whole_server(tmp_path) as connected:
         yield connected
 
 

@@ -16,7 +16,6 @@ from mnemon_server.domain.access import DEFAULT_TENANT
 from mnemon_server.domain.documents import HealthStatus, StoreHealth
 from mnemon_server.services.vaults import OpenVault, VaultPool
 
-from tests.support.cases import exhaustive
 from tests.support.episodic_messages import compact, contents, recent, told
 from tests.support.episodic_stores import open_event_store
 from tests.support.memory_messages import compare
@@ -66,10 +65,10 @@ async def nothing() -> None:
     """Does nothing, because no store is open."""
 
 
-@pytest_asyncio.fixture(params=["local", exhaustive("in_memory")])
-async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server with an empty timeline, over either kind of vault."""
-    async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
+@pytest_asyncio.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server with an empty timeline."""
+    async with whole_server(tmp_path) as connected:
         yield connected
 
 

@@ -12,7 +12,6 @@ from google.protobuf.duration_pb2 import Duration
 from mnemon.v1 import common_pb2, errors_pb2, tools_pb2
 from mnemon.v1 import facts_pb2 as pb
 
-from tests.support.cases import exhaustive
 from tests.support.fact_messages import ADA, BOB, fact, get_fact, put_request, refused, search
 from tests.support.memory_messages import any_of, compare, metadata, none_of
 from tests.support.server import Connection, eventually, failure_of, whole_server
@@ -24,10 +23,10 @@ DIMENSION = 64
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
-@pytest_asyncio.fixture(params=["local", exhaustive("in_memory")])
-async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server without facts, over either kind of vault."""
-    async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
+@pytest_asyncio.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server without facts."""
+    async with whole_server(tmp_path) as connected:
         yield connected
 
 

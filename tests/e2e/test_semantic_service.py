@@ -15,7 +15,6 @@ from grpc import aio
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
-from tests.support.cases import exhaustive
 from tests.support.memory_messages import compare, metadata
 from tests.support.semantic_messages import (
     axis,
@@ -31,10 +30,10 @@ from tests.support.server import Connection, bare_server, detail, failure_of, re
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
 
-@pytest_asyncio.fixture(params=["local", exhaustive("in_memory")])
-async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server without statements, over either kind of vault."""
-    async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
+@pytest_asyncio.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server without statements."""
+    async with whole_server(tmp_path) as connected:
         yield connected
 
 

@@ -62,7 +62,7 @@ async def test_the_settings_determine_capabilities_and_limits(tmp_path: Path) ->
     assert (limits.message_bytes, limits.unary_calls, limits.streams) == (8 << 20, 7, 9)
     assert (limits.default_deadline_s, limits.change_retention_s) == (1.5, 43_200.0)
     in_memory = await info_of(tmp_path / "nothing", knowledge_store_backend="in_memory")
-    assert set(in_memory.capabilities) == DEFAULTS - {Capability.DURABLE, Capability.TIMELINE_VECTORS}
+    assert set(in_memory.capabilities) == DEFAULTS - {Capability.DURABLE}
 
 
 async def test_a_vault_keeps_its_unique_id_over_a_restart(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Archive stores over either kind of vault, with a clock that only the test moves, and records to import."""
+"""Archive stores with a clock that only the test moves, and records to import."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -31,7 +31,7 @@ from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.health import Capacity
 
 from tests.support.memory_stores import MovingClock
-from tests.support.semantic_stores import open_vault
+from tests.support.vaults import open_vault
 
 DIMENSION = 8
 MODEL = VectorModel("hashing", "1", "fp32", DIMENSION)
@@ -74,10 +74,10 @@ class OpenedArchive:
 
 
 @asynccontextmanager
-async def open_archive(engine: str, folder: Path, *, capacity: int | None = None) -> AsyncIterator[OpenedArchive]:
-    """An archive store on this engine."""
+async def open_archive(folder: Path, *, capacity: int | None = None) -> AsyncIterator[OpenedArchive]:
+    """An archive store."""
     clock, embedder = MovingClock(), HashingEmbedder(DIMENSION)
-    vault = open_vault(engine, folder, clock, embedder)
+    vault = open_vault(folder, clock, dimension=embedder.model.dimension)
     rules = RuleStore(vault)
     limit = None if capacity is None else Capacity(capacity, lambda: 0)
     try:

@@ -31,7 +31,8 @@ from mnemon_server.services.semantic.store import SemanticSettings, SemanticStor
 from mnemon_server.services.writing.write_pressure import WriteLatency
 
 from tests.support.memory_stores import MovingClock
-from tests.support.semantic_stores import ADA, DIMENSION, WAIT_S, eventually, open_vault
+from tests.support.semantic_stores import ADA, WAIT_S, eventually
+from tests.support.vaults import DIMENSION, open_vault
 
 WARNING = EventsWarning("critical", "the disk is slow", "use another one")
 RETRY_S = 0.01
@@ -160,15 +161,14 @@ class BridgedStores:
 
 @asynccontextmanager
 async def open_bridged(
-    engine: str = "in_memory",
-    folder: Path = Path(),
+    folder: Path,
     *,
     embedder: Embedder | None = None,
     capacity: int = 100_000,
 ) -> AsyncIterator[BridgedStores]:
     """A timeline and a store of statements in one vault, whose conflicts are settled by rules."""
     clock, embedder = MovingClock(), embedder or HashingEmbedder(DIMENSION)
-    vault = open_vault(engine, folder, clock, embedder)
+    vault = open_vault(folder, clock, dimension=embedder.model.dimension)
     try:
         async with EmbeddingBatcher(embedder) as batcher:
             rules = RuleStore(vault)

@@ -1,4 +1,4 @@
-"""Conflict stores over either kind of vault, with a clock that only the test moves, for tests of conflicts."""
+"""Conflict stores with a clock that only the test moves, for tests of conflicts."""
 
 import random
 import uuid
@@ -29,9 +29,9 @@ from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import to_semantic
 
 from tests.support.memory_stores import MovingClock
-from tests.support.semantic_stores import ADA, open_vault
+from tests.support.semantic_stores import ADA
+from tests.support.vaults import DIMENSION, open_vault
 
-DIMENSION = 64
 EVERYTHING = RecordFilter(hidden=None)
 
 
@@ -101,11 +101,11 @@ class OpenedConflicts:
 
 
 @asynccontextmanager
-async def open_conflicts(engine: str, folder: Path) -> AsyncIterator[OpenedConflicts]:
-    """A conflict store on this engine."""
+async def open_conflicts(folder: Path) -> AsyncIterator[OpenedConflicts]:
+    """A conflict store."""
     clock = MovingClock()
     embedder = HashingEmbedder(DIMENSION)
-    vault = open_vault(engine, folder, clock, embedder)
+    vault = open_vault(folder, clock)
     try:
         async with EmbeddingBatcher(embedder) as batcher:
             rules = RuleStore(vault)

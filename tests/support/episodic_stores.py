@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -26,19 +26,16 @@ from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.events.settings import EventEngineSettings
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.events import EventEngine, EventWrite
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.services.events.pruning import PAUSE_S
 from mnemon_server.services.events.store import EventStore, EventStoreSettings
 from mnemon_server.services.writing.write_pressure import WriteLatency
 from mnemon_server.wire.events import decode
 
 from tests.support.memory_stores import MovingClock
+from tests.support.vaults import DIMENSION, open_vault, temporary_vault
 
-ENGINES = ("in_memory", "sqlite")
-DIMENSION = 64
 WAIT_S = 60.0
 ADA, BOB = Scope(user="ada"), Scope(user="bob")
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
@@ -189,17 +186,10 @@ def said(events: Iterable[StoredEvent]) -> list[str]:
     return [decode(event.body).content for event in events]
 
 
-def episodic_vault(engine: str, folder: Path, clock: MovingClock, *, segment_events_max: int = 10_000) -> Vault:
-    """A vault of this kind, with this many events per segment."""
-    if engine == "in_memory":
-        return InMemoryVault(clock=clock, segment_events_max=segment_events_max)
-    return SQLiteVault(
-        folder,
-        model_identity="hashing",
-        dimension=DIMENSION,
-        clock=clock,
-        settings=VaultSettings(events=EventEngineSettings(segment_events_max=segment_events_max, joined_min=10**6)),
-    )
+def episodic_vault(folder: Path, clock: MovingClock, *, segment_events_max: int = 10_000) -> Vault:
+    """A vault with this many events per segment."""
+    events = EventEngineSettings(segment_events_max=segment_events_max, joined_min=10**6)
+    return open_vault(folder, clock, events=events)
 
 
 @asynccontextmanager
@@ -213,17 +203,15 @@ async def open_event_store(
 ) -> AsyncIterator[OpenedEpisodic]:
     """A store over a new vault, or over the given one."""
     clock = clock or MovingClock()
-    opened_vault = vault or InMemoryVault(clock=clock)
-    assert await asyncio.to_thread(opened_vault.events.wait_until_warm, WAIT_S)
-    timeline = TroubledTimeline(opened_vault.events)
-    settings = EventStoreSettings(write_latency, keep_for)
-    async with EmbeddingBatcher(embedder or HashingEmbedder(DIMENSION)) as batcher:
-        store = EventStore(cast(EventEngine, timeline), opened_vault, batcher, settings=settings, clock=clock)
-        try:
-            yield OpenedEpisodic(store, opened_vault, timeline, clock)
-        finally:
-            timeline.compact_gate.set()
-            timeline.let_go()
-            await store.aclose()
-            if vault is None:
-                await asyncio.to_thread(opened_vault.close)
+    with nullcontext(vault) if vault else temporary_vault(clock) as opened_vault:
+        assert await asyncio.to_thread(opened_vault.events.wait_until_warm, WAIT_S)
+        timeline = TroubledTimeline(opened_vault.events)
+        settings = EventStoreSettings(write_latency, keep_for)
+        async with EmbeddingBatcher(embedder or HashingEmbedder(DIMENSION)) as batcher:
+            store = EventStore(cast(EventEngine, timeline), opened_vault, batcher, settings=settings, clock=clock)
+            try:
+                yield OpenedEpisodic(store, opened_vault, timeline, clock)
+            finally:
+                timeline.compact_gate.set()
+                timeline.let_go()
+                await store.aclose()

@@ -1,4 +1,4 @@
-"""Fact stores over either kind of vault, with a clock that only the test moves, for tests of the fact service."""
+"""Fact stores with a clock that only the test moves, for tests of the fact service."""
 
 import json
 from collections.abc import AsyncIterator, Iterable
@@ -11,12 +11,11 @@ from mnemon_server.domain.facts import Fact, FactFilter, FactMatch, PutFact
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.embedding.batcher import WAITING_TEXTS_MAX, EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.facts.store import FactStore
 
-from tests.support.memory_stores import DIMENSION, MovingClock
+from tests.support.memory_stores import MovingClock
+from tests.support.vaults import DIMENSION, open_vault
 
 HERE = Namespace(("org", "acme"))
 
@@ -53,22 +52,16 @@ class OpenedFacts:
 
 @asynccontextmanager
 async def open_facts(
-    engine: str,
     folder: Path,
     *,
     embedder: HashingEmbedder | None = None,
     waiting_texts_max: int = WAITING_TEXTS_MAX,
     **options: Any,
 ) -> AsyncIterator[OpenedFacts]:
-    """A fact store on this engine. `options` are those of FactStore."""
+    """A fact store. `options` are those of FactStore."""
     clock = MovingClock()
     embedder = embedder or HashingEmbedder(DIMENSION)
-    model = embedder.model
-    vault: Vault = (
-        InMemoryVault(clock=clock)
-        if engine == "in_memory"
-        else SQLiteVault(folder, model_identity=model.identity, dimension=model.dimension, clock=clock)
-    )
+    vault = open_vault(folder, clock, dimension=embedder.model.dimension)
     try:
         async with EmbeddingBatcher(embedder, waiting_texts_max=waiting_texts_max) as batcher:
             store = FactStore(vault, batcher, clock=clock, **options)

@@ -1,4 +1,4 @@
-"""Memory stores over either kind of vault, with a clock that only the test moves, for tests of the memory service."""
+"""Memory stores with a clock that only the test moves, for tests of the memory service."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,14 +13,12 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.scanners import VectorSettings
-from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.services.memories.store import MemoryStore
 
-ENGINES = ("in_memory", "sqlite")
-DIMENSION = 64
+from tests.support.vaults import DIMENSION, open_vault
+
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ADA = Memory(
     "",
@@ -67,23 +65,11 @@ class Opened:
 
 
 @asynccontextmanager
-async def open_memories(
-    engine: str, folder: Path, *, graph: GraphSettings = DEFAULT_GRAPH, **options: Any
-) -> AsyncIterator[Opened]:
-    """A memory store on this engine. `options` are those of MemoryStore."""
+async def open_memories(folder: Path, *, graph: GraphSettings = DEFAULT_GRAPH, **options: Any) -> AsyncIterator[Opened]:
+    """A memory store. `options` are those of MemoryStore."""
     clock = MovingClock()
     embedder = HashingEmbedder(DIMENSION)
-    vault: Vault = (
-        InMemoryVault(clock=clock)
-        if engine == "in_memory"
-        else SQLiteVault(
-            folder,
-            model_identity=embedder.model.identity,
-            dimension=DIMENSION,
-            settings=VaultSettings(VectorSettings(graph=graph)),
-            clock=clock,
-        )
-    )
+    vault = open_vault(folder, clock, vectors=VectorSettings(graph=graph))
     try:
         async with EmbeddingBatcher(embedder) as batcher:
             store = MemoryStore(vault.collection(MEMORIES), batcher, clock=clock, **options)

@@ -18,7 +18,7 @@ _ISSUERS, _IDENTITY_FILE = "tests/unit/services/test_issuers.py", "tests/unit/se
 _ACCOUNTS, _QUOTAS = "tests/unit/services/test_accounts.py", "tests/e2e/test_quotas.py"
 
 _FILTERS = "tests/unit/domain/test_change_filters.py"
-_VAULTS, _FEEDS = "tests/contract/test_in_memory_records.py", "tests/e2e/test_bound_feeds.py"
+_VAULTS, _FEEDS = "tests/contract/test_sqlite_records.py", "tests/e2e/test_bound_feeds.py"
 _TOOL_IDENTITY, _TOOL_IDENTITIES = "tests/unit/services/tools/test_tool_identity.py", "tests/e2e/test_tool_identity.py"
 
 TESTS: Mapping[str, Sequence[str]] = {

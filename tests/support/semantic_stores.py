@@ -1,4 +1,4 @@
-"""Stores of statements over either kind of vault, with a clock that only the test moves, for tests of the service."""
+"""Stores of statements with a clock that only the test moves, for tests of the service."""
 
 import asyncio
 import json
@@ -20,20 +20,17 @@ from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.engines.sqlite.scanners import VectorSettings
-from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.services.semantic.decisions import decision_document, decision_to_json
 from mnemon_server.services.semantic.store import SemanticSettings, SemanticStore
 from mnemon_server.services.semantic.stored_form import put_semantic
 from mnemon_server.services.writing.write_pressure import WriteLatency
 
 from tests.support.memory_stores import MovingClock
+from tests.support.vaults import DIMENSION, open_vault
 
-ENGINES = ("in_memory", "sqlite")
-DIMENSION = 64
 WAIT_S = 60.0
 ADA = Scope(user="ada")
 
@@ -74,25 +71,8 @@ def statement(
     return SaveSemantic(memory=memory, embedding=embedding, request_id=request_id)
 
 
-def open_vault(
-    engine: str, folder: Path, clock: MovingClock, embedder: Embedder, *, graph: GraphSettings = DEFAULT_GRAPH
-) -> Vault:
-    """A vault of this kind."""
-    if engine == "in_memory":
-        return InMemoryVault(clock=clock)
-    model = embedder.model
-    return SQLiteVault(
-        folder,
-        model_identity=model.identity,
-        dimension=model.dimension,
-        settings=VaultSettings(VectorSettings(graph=graph)),
-        clock=clock,
-    )
-
-
 @asynccontextmanager
 async def open_semantic(
-    engine: str,
     folder: Path,
     *,
     graph: GraphSettings = DEFAULT_GRAPH,
@@ -102,10 +82,10 @@ async def open_semantic(
     write_latency: WriteLatency = NEVER_SLOW,
     **options: Any,
 ) -> AsyncIterator[OpenedSemantic]:
-    """A store of statements on this engine. `options` are those of SemanticStore."""
+    """A store of statements. `options` are those of SemanticStore."""
     clock = clock or MovingClock()
     embedder = embedder or HashingEmbedder(DIMENSION)
-    vault = open_vault(engine, folder, clock, embedder, graph=graph)
+    vault = open_vault(folder, clock, dimension=embedder.model.dimension, vectors=VectorSettings(graph=graph))
     options = {"resolver": None} | options
     try:
         async with EmbeddingBatcher(embedder) as batcher:

@@ -1,4 +1,4 @@
-"""Tool runners over the facts of either kind of vault, for tests of the tools' service."""
+"""Tool runners over the facts for tests of the tools' service."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -40,12 +40,10 @@ class OpenedTools:
 
 
 @asynccontextmanager
-async def open_tools(
-    engine: str, folder: Path, tools: Sequence[OperatorTool] = (), **options: Any
-) -> AsyncIterator[OpenedTools]:
-    """A tool runner on this engine, with tools at HTTP endpoints. `options` are those of ToolRunner."""
+async def open_tools(folder: Path, tools: Sequence[OperatorTool] = (), **options: Any) -> AsyncIterator[OpenedTools]:
+    """A tool runner with tools at HTTP endpoints. `options` are those of ToolRunner."""
     async with AsyncExitStack() as stack:
-        facts = await stack.enter_async_context(open_facts(engine, folder))
+        facts = await stack.enter_async_context(open_facts(folder))
         offload = Offload(2, "tools")
         stack.callback(offload.close)
         registry = ToolRegistry([(tool, HttpEndpoint(tool)) for tool in tools])

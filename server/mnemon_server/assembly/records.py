@@ -1,19 +1,41 @@
 """Opens the records of a tenant."""
 
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from mnemon_server.assembly.settings import backend_of, heads_of, is_in_memory, vault_settings
+from mnemon_server.assembly.settings import backend_of, is_in_memory, vault_settings
 from mnemon_server.config.settings import Settings
+from mnemon_server.config.values import Verbatim
 from mnemon_server.domain.access import DEFAULT_TENANT, TENANT_ID
 from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines import vault_folders
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.master_keys import MasterKeys
 from mnemon_server.engines.private import tighten
-from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite.upkeep.shadow import VaultModels
 from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.temporary_folder import temporary_folder
+
+
+@contextmanager
+def settings_of_vaults(settings: Settings) -> Iterator[Settings]:
+    """The settings with which vaults are opened until the block is left.
+
+    In memory, the vaults are in a temporary folder, with a master key that only this process has: what a kill leaves
+    behind cannot be read. Keys and tenants stay in the data folder.
+
+    Raises:
+        ConfigurationError: there is no place for that folder.
+    """
+    if not is_in_memory(settings):
+        yield settings
+        return
+    with temporary_folder() as folder:
+        master_key = Verbatim(secrets.token_hex(32))
+        yield replace(settings, data_dir=folder, master_key=master_key, master_key_file=None, master_key_command="")
 
 
 def vault_folder(settings: Settings, tenant: str = DEFAULT_TENANT) -> Path:
@@ -34,10 +56,8 @@ def stored_tenants(settings: Settings) -> tuple[str, ...]:
 
 def open_records(
     settings: Settings, tenant: str, batcher: EmbeddingBatcher, models: VaultModels, master: MasterKeys
-) -> Vault:
+) -> SQLiteVault:
     """Opens the tenant's records. Blocks, and raises the same errors as SQLiteVault."""
-    if is_in_memory(settings):
-        return InMemoryVault(heads=heads_of(settings))
     vault_folders.require_vault(settings.data_dir, tenant)
     folder = vault_folder(settings, tenant)
     if folder.parent.exists():
@@ -51,7 +71,7 @@ def open_records(
         settings=vault_settings(
             settings,
             batcher,
-            graphs_of={collection for collection in embedded if backend_of(settings, collection) == "local"},
+            graphs_of={collection for collection in embedded if backend_of(settings, collection) != "chromadb"},
             models=models,
             master=master,
         ),

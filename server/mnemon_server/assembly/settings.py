@@ -114,6 +114,7 @@ def vault_settings(
         erasure_delay_s=settings.erasure_delay_s,
         models=models,
         master=master,
+        is_durable=not is_in_memory(settings),
     )
 
 

@@ -7,6 +7,7 @@ from mnemon_server.assembly.settings import (
     change_retention_settings,
     chroma_settings,
     decay_of,
+    is_in_memory,
     search_settings,
     semantic_settings,
 )
@@ -21,10 +22,10 @@ from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.backups.folders import TenantBackups
 from mnemon_server.engines.chroma import ChromaIndex
+from mnemon_server.engines.promises.backup import Copyable
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.archive.store import ArchiveStore
 from mnemon_server.services.background.clock_guard import ClockGuard
 from mnemon_server.services.background.offload import Offload
@@ -87,9 +88,9 @@ def open_archive(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, ru
     return ArchiveStore(vault, batcher, rules=rules, capacity=capacity)
 
 
-def open_backups(settings: Settings, tenant: str, vault: Vault) -> BackupStore:
+def open_backups(settings: Settings, tenant: str, vault: Copyable) -> BackupStore:
     """Opens the service for backups."""
-    return BackupStore(vault if isinstance(vault, SQLiteVault) else None, backups_of(settings, tenant))
+    return BackupStore(None if is_in_memory(settings) else vault, backups_of(settings, tenant))
 
 
 def backups_of(settings: Settings, tenant: str) -> TenantBackups | None:

@@ -35,7 +35,7 @@ def reembed_documents(settings: Settings) -> Generator[tuple[int, int]]:
         EmbeddingError: the model is not available.
     """
     if settings.knowledge_store_backend == "in_memory":
-        raise ConfigurationError("the backend in_memory stores nothing on disk, so there is nothing to re-embed")
+        raise ConfigurationError("the backend in_memory keeps no records, so there is nothing to re-embed")
     master = read_master_keys(settings)
     keys_of = [VaultKeyFile(vault_folder(settings, tenant), master) for tenant in stored_tenants(settings)]
     with contextlib.closing(open_configured_embedder(settings, _print_line)) as embedder:

@@ -94,7 +94,8 @@ class Settings:
     knowledge_store_backend: str = field(
         default="chromadb",
         metadata=_row(
-            "Index for the vectors of documents. chromadb needs chroma_host; in_memory stores nothing on disk.",
+            "Index for the vectors of documents. chromadb needs chroma_host; in_memory keeps no record after the end "
+            "of the process.",
             choices=("chromadb", "local", "in_memory"),
             also="KNOWLEDGE_STORE_BACKEND",
         ),

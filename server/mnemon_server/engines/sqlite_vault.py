@@ -66,6 +66,8 @@ class VaultSettings:
     """The cipher of the vault's key. Without one, the key protects from damage, and not from readers."""
     models: VaultModels = NO_SECOND_MODEL
     """The model whose vectors are computed in the background."""
+    is_durable: bool = True
+    """Whether a write waits until the disk has it. Otherwise a crash of the machine may damage the vault."""
 
 
 DEFAULT_VAULT = VaultSettings()
@@ -106,7 +108,7 @@ class SQLiteVault:
         discard_copies(folder)
         self._journal = journal = Journal(clock)
         self._listeners = _Listeners()
-        self._keys = keys = VaultKeyFile(folder, settings.master)
+        self._keys = keys = VaultKeyFile(folder, settings.master, is_durable=settings.is_durable)
         self._connections = Connections(folder / "records.db", keys, vfs, erasure_delay_s=settings.erasure_delay_s)
         self._changes = SQLiteChangeLog(journal, self._connections)
         self._scanners = VectorScanners(

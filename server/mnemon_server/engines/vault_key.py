@@ -75,6 +75,8 @@ class VaultKeyFile:
     """The first of these encrypts the key; any of them decrypts it."""
     name: str = KEY_FILE
     """The name of the file."""
+    is_durable: bool = True
+    """Whether writers of files in this folder wait until the disk has them."""
 
     def find(self) -> VaultKey | None:
         """The key; None if the file does not exist."""
@@ -94,8 +96,8 @@ class VaultKeyFile:
         return found is None or len(found) == _COPIES
 
     def create(self) -> VaultKey:
-        """Makes the key, durably, unless it exists. Repairs the file if one of its copies is damaged, and encrypts it
-        with the first master key.
+        """Makes the key unless it exists. Repairs the file if one of its copies is damaged, and encrypts it with
+        the first master key.
 
         The caller has locked the folder.
 
@@ -124,9 +126,11 @@ class VaultKeyFile:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(_COPIES * self._line(key))
                 file.flush()
-                os.fsync(descriptor)
+                if self.is_durable:
+                    os.fsync(descriptor)
             draft.rename(self.folder / self.name)
-            sync(self.folder)
+            if self.is_durable:
+                sync(self.folder)
 
     def _line(self, key: VaultKey) -> bytes:
         if key.master is None:

@@ -122,7 +122,7 @@ class VaultPool:
         open_vault: Callable[[str], Awaitable[OpenVault]],
         *,
         open_max: int,
-        idle_s: float | None,
+        idle_s: float,
         room_wait_s: float = ROOM_WAIT_S,
     ) -> None:
         """Opens nothing yet.
@@ -130,8 +130,7 @@ class VaultPool:
         Args:
             open_vault: opens the vault of a tenant.
             open_max: vaults open at once.
-            idle_s: seconds after which an unused vault is closed; None keeps them open until the pool is closed, and
-                watched ones whatever happens.
+            idle_s: seconds after which an unused vault is closed.
             room_wait_s: how long, in seconds, a call waits for one of `open_max` vaults in use to become idle.
         """
         self._open_vault = open_vault
@@ -211,8 +210,7 @@ class VaultPool:
         return entry is None or (entry.vault is not None and entry.vault.is_warm)
 
     async def __aenter__(self) -> Self:
-        if self._idle_s is not None:
-            self._sweeper = asyncio.create_task(self._sweep(self._idle_s))
+        self._sweeper = asyncio.create_task(self._sweep())
         return self
 
     async def __aexit__(
@@ -270,7 +268,7 @@ class VaultPool:
         entry.users -= 1
         if not entry.users:
             entry.idle_since = asyncio.get_running_loop().time()
-            if len(self._waiting) > self._closing_count and not self._is_kept(entry):
+            if len(self._waiting) > self._closing_count:
                 self._begin_closing(entry)
 
     def reuse(self, entry: _Entry) -> bool:
@@ -307,10 +305,6 @@ class VaultPool:
     def _closing_count(self) -> int:
         return sum(entry.closing is not None for entry in self._entries.values())
 
-    def _is_kept(self, entry: _Entry) -> bool:
-        """Whether closing the vault would lose changes that its watchers still need."""
-        return self._idle_s is None and entry.tenant in self._watched
-
     async def _begin_opening(self, tenant: str) -> _Entry | None:
         """A new entry; None after waiting for room, since the caller must then look the tenant up again."""
         check_tenant(tenant)
@@ -339,7 +333,7 @@ class VaultPool:
         if len(closing) > len(self._waiting):
             await asyncio.shield(closing[0])
             return
-        idle = [entry for entry in self._entries.values() if not (entry.users or entry.closing or self._is_kept(entry))]
+        idle = [entry for entry in self._entries.values() if not (entry.users or entry.closing)]
         if idle:
             entry = min(idle, key=lambda entry: (entry.tenant in self._watched, entry.idle_since))
             await asyncio.shield(self._begin_closing(entry))
@@ -387,15 +381,15 @@ class VaultPool:
             self._notify_watchers(entry.tenant)
             self._let_one_in()
 
-    async def _sweep(self, idle_s: float) -> None:
+    async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(idle_s / 4)
+            await asyncio.sleep(self._idle_s / 4)
             now = asyncio.get_running_loop().time()
             for entry in list(self._entries.values()):
                 # A vault whose index is being built stays open: closing it would throw that work away.
                 vault = entry.vault
                 is_idle = not entry.users and vault is not None and vault.is_warm and vault.is_shadow_current()
-                if is_idle and entry.tenant not in self._watched and now - entry.idle_since >= idle_s:
+                if is_idle and entry.tenant not in self._watched and now - entry.idle_since >= self._idle_s:
                     self._begin_closing(entry)
             self._open_watched(now)
 

@@ -1,7 +1,7 @@
 """Bounds of callers: which records exist for whom, for every kind of bounds."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from mnemon_server.domain.access.bounds import ENTRIES_MAX, UNBOUNDED, Bounds
@@ -12,9 +12,10 @@ from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.namespaces import Namespace, encode_namespace
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.validation import SCOPE_BYTES_MAX
-from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.vault import Vault
 
-from tests.contract.vault_suite import write
+from tests.contract.vault_suite import DIMENSION, write
+from tests.support.vaults import temporary_vault
 
 USERS: Sequence[list[str]] = ([], ["*"], ["ada"], ["bob", "ada"], ["carl", "*"])
 NAMESPACES: Sequence[list[str]] = ([], ["*"], ["users.ada"], ["users.bob", "users.ada"], ["users"], [r"users.ada\.x"])
@@ -47,25 +48,28 @@ def written(labels: Sequence[str]) -> str:
     return ".".join(label.replace("\\", "\\\\").replace(".", "\\.") for label in labels)
 
 
-def records() -> tuple[InMemoryVault, dict[Collection, dict[str, str]]]:
+@pytest.fixture(scope="module")
+def records() -> Iterator[tuple[Vault, dict[Collection, dict[str, str]]]]:
     """A vault with documents of several users and facts in several namespaces, and whose each one is, by its id."""
-    vault = InMemoryVault()
-    names: dict[Collection, dict[str, str]] = {DOCUMENTS: {}, FACTS: {}}
-    for user in OWNERS:
-        names[DOCUMENTS][f"of {user}"] = user
-        vault.collection(DOCUMENTS).put_document(write(f"of {user}", "text", scope=Scope(user=user))).result()
-    for labels in PLACES:
-        doc_id = "/".join(labels)
-        names[FACTS][doc_id] = written(labels)
-        fields = {"namespace": encode_namespace(Namespace(labels))}
-        vault.collection(FACTS).put_document(write(doc_id, "text", fields=fields)).result()
-    return vault, names
+    with temporary_vault(dimension=DIMENSION) as vault:
+        names: dict[Collection, dict[str, str]] = {DOCUMENTS: {}, FACTS: {}}
+        for user in OWNERS:
+            names[DOCUMENTS][f"of {user}"] = user
+            vault.collection(DOCUMENTS).put_document(write(f"of {user}", "text", scope=Scope(user=user))).result()
+        for labels in PLACES:
+            doc_id = "/".join(labels)
+            names[FACTS][doc_id] = written(labels)
+            fields = {"namespace": encode_namespace(Namespace(labels))}
+            vault.collection(FACTS).put_document(write(doc_id, "text", fields=fields)).result()
+        yield vault, names
 
 
 @pytest.mark.parametrize(("users", "namespaces"), BOUNDS, ids=str)
-def test_a_record_is_found_if_and_only_if_it_exists_for_the_caller(users: list[str], namespaces: list[str]) -> None:
+def test_a_record_is_found_if_and_only_if_it_exists_for_the_caller(
+    records: tuple[Vault, dict[Collection, dict[str, str]]], users: list[str], namespaces: list[str]
+) -> None:
     bounds = Bounds.of(users, namespaces)
-    vault, names = records()
+    vault, names = records
     for collection, name_of in names.items():
         own = {doc_id for doc_id, name in name_of.items() if exists(users, namespaces, collection, name)}
         engine = vault.collection(collection)

@@ -45,7 +45,6 @@ from tests.support.archive_stores import (
     statement,
 )
 
-ENGINES = pytest.mark.parametrize("engine", ["in_memory", "sqlite"])
 LATER = UPDATED + timedelta(seconds=1)
 ACME = Namespace(("org", "acme"))
 
@@ -71,9 +70,8 @@ def rule(name: str, place: int, **fields: Any) -> ArchivedRecord:
     return ArchivedRecord(RecordKind.RULE, document)
 
 
-@ENGINES
-async def test_a_record_keeps_its_times_its_revision_and_its_vector(engine: str, tmp_path: Path) -> None:
-    async with open_archive(engine, tmp_path) as opened:
+async def test_a_record_keeps_its_times_its_revision_and_its_vector(tmp_path: Path) -> None:
+    async with open_archive(tmp_path) as opened:
         tilted = tuple(np.float32([0.6, 0.8, *[0.0] * (DIMENSION - 2)]).tolist())
         given = memory(passages=(Passage(0, 0, 3, tilted), Passage(1, 4, 14, UNIT)))
         assert created(await opened.take(given))
@@ -84,7 +82,6 @@ async def test_a_record_keeps_its_times_its_revision_and_its_vector(engine: str,
         assert (event.type, event.record_id, event.revision) == (ChangeType.MEMORY_CREATED, "m", 3)
 
 
-@ENGINES
 @pytest.mark.parametrize(
     ("policy", "time", "outcome", "content"),
     [
@@ -96,9 +93,9 @@ async def test_a_record_keeps_its_times_its_revision_and_its_vector(engine: str,
     ],
 )
 async def test_a_taken_id_is_handled_as_requested(
-    engine: str, tmp_path: Path, policy: ImportConflict, time: Any, outcome: str, content: str
+    tmp_path: Path, policy: ImportConflict, time: Any, outcome: str, content: str
 ) -> None:
-    async with open_archive(engine, tmp_path) as opened:
+    async with open_archive(tmp_path) as opened:
         await opened.take(memory())
         other = memory(content="other", update_time=time, revision=1)
         assert await opened.outcomes(other, on_conflict=policy) == [outcome]
@@ -109,10 +106,9 @@ async def test_a_taken_id_is_handled_as_requested(
         ]
 
 
-@ENGINES
 @pytest.mark.parametrize("policy", ImportConflict)
-async def test_an_expired_fact_does_not_block_an_import(engine: str, tmp_path: Path, policy: ImportConflict) -> None:
-    async with open_archive(engine, tmp_path) as opened:
+async def test_an_expired_fact_does_not_block_an_import(tmp_path: Path, policy: ImportConflict) -> None:
+    async with open_archive(tmp_path) as opened:
         end = opened.clock.time + timedelta(seconds=60)
         mortal = fact(ttl_s=60.0, expire_time=end)
         assert created(await opened.take(mortal))
@@ -125,27 +121,24 @@ async def test_an_expired_fact_does_not_block_an_import(engine: str, tmp_path: P
         ]  # fmt: skip
 
 
-@ENGINES
-async def test_the_later_of_two_records_with_one_id_in_a_message_wins(engine: str, tmp_path: Path) -> None:
-    async with open_archive(engine, tmp_path) as opened:
+async def test_the_later_of_two_records_with_one_id_in_a_message_wins(tmp_path: Path) -> None:
+    async with open_archive(tmp_path) as opened:
         pair = memory(content="first"), memory(content="second", update_time=LATER)
         assert await opened.outcomes(*pair) == ["created", "replaced"]
         assert opened.stored(MEMORIES, "m").content == "second"
         assert await opened.outcomes(*pair) == ["kept", "unchanged"]
 
 
-@ENGINES
-async def test_a_deleted_memory_comes_back_deleted_and_the_log_says_so(engine: str, tmp_path: Path) -> None:
-    async with open_archive(engine, tmp_path) as opened:
+async def test_a_deleted_memory_comes_back_deleted_and_the_log_says_so(tmp_path: Path) -> None:
+    async with open_archive(tmp_path) as opened:
         assert created(await opened.take(memory(hidden=True, fields={"delete_time": UPDATED})))
         assert opened.stored(MEMORIES, "m").hidden
         assert [event.type for event in opened.changes()] == [ChangeType.MEMORY_DELETED]
         assert opened.vault.collection(MEMORIES).search_keywords("tea").passage_ids.tolist() == []
 
 
-@ENGINES
-async def test_fields_derived_from_other_fields_are_computed_again(engine: str, tmp_path: Path) -> None:
-    async with open_archive(engine, tmp_path) as opened:
+async def test_fields_derived_from_other_fields_are_computed_again(tmp_path: Path) -> None:
+    async with open_archive(tmp_path) as opened:
         given = statement("s", "Ada lives in Berlin.", fields={"content_hash": "forged", "terms": ("forged",)})
         assert created(await opened.take(given))
         stored = opened.stored(SEMANTIC, "s")
@@ -162,9 +155,8 @@ async def test_fields_derived_from_other_fields_are_computed_again(engine: str, 
         assert len(stored.passages) == 1
 
 
-@ENGINES
-async def test_rules_come_in_any_order_and_the_registry_gets_their_version(engine: str, tmp_path: Path) -> None:
-    async with open_archive(engine, tmp_path) as opened:
+async def test_rules_come_in_any_order_and_the_registry_gets_their_version(tmp_path: Path) -> None:
+    async with open_archive(tmp_path) as opened:
         header = replace(HEADER, rules_version=9)
         archive = [rule("child", 2, extends="base"), rule("base", 1), rule("orphan", 3, extends="nobody")]
         child, base, orphan = await opened.outcomes(*archive, header=header)
@@ -180,9 +172,8 @@ async def test_rules_come_in_any_order_and_the_registry_gets_their_version(engin
         assert (await opened.rules.export())[1] == 10
 
 
-@ENGINES
-async def test_an_event_keeps_its_time_of_recording_and_is_never_replaced(engine: str, tmp_path: Path) -> None:
-    async with open_archive(engine, tmp_path) as opened:
+async def test_an_event_keeps_its_time_of_recording_and_is_never_replaced(tmp_path: Path) -> None:
+    async with open_archive(tmp_path) as opened:
         event = Event("e", "task", CREATED, "Did it.", scope=Scope(user="ada"), record_time=UPDATED)
         archived = ArchivedRecord(RecordKind.EVENT, event=event)
         assert created(await opened.take(archived))
@@ -245,16 +236,15 @@ NAN = (float("nan"), *UNIT[1:])
     ],
 )
 async def test_a_bad_record_fails_alone_and_says_why(tmp_path: Path, record: ArchivedRecord, said: str) -> None:
-    async with open_archive("in_memory", tmp_path) as opened:
+    async with open_archive(tmp_path) as opened:
         first, refused, last = await opened.outcomes(memory("before"), record, memory("after"))
         assert (first, last) == ("created", "created")
         assert said in refused
         assert [event.record_id for event in opened.changes()] == ["before", "after"]
 
 
-@pytest.mark.parametrize("engine", ["in_memory", "sqlite"])
-async def test_a_ttl_written_as_a_whole_number_by_a_tool_is_kept_and_renewed(tmp_path: Path, engine: str) -> None:
-    async with open_archive(engine, tmp_path) as opened, EmbeddingBatcher(HashingEmbedder(DIMENSION)) as batcher:
+async def test_a_ttl_written_as_a_whole_number_by_a_tool_is_kept_and_renewed(tmp_path: Path) -> None:
+    async with open_archive(tmp_path) as opened, EmbeddingBatcher(HashingEmbedder(DIMENSION)) as batcher:
         assert created(await opened.take(fact(ttl_s=60, expire_time=opened.clock.time + timedelta(seconds=30))))
         assert opened.stored(FACTS, record_id(ACME, "k")).fields["ttl_s"] == 60.0
         facts = FactStore(opened.vault, batcher, clock=opened.clock)
@@ -292,7 +282,7 @@ async def test_a_decision_with_values_of_wrong_types_is_refused(tmp_path: Path) 
 
     wrong = [{"conflict_count": "1"}, {"rule": None}, {"scope": {"user": 5}}, {"signals": [1]}, {"create_time": "now"}]
     wrong.append({"create_time": 10**30})
-    async with open_archive("in_memory", tmp_path) as opened:
+    async with open_archive(tmp_path) as opened:
         refused = await opened.outcomes(*(record(**changes) for changes in wrong))
         assert all("must be the JSON of a decision" in each for each in refused), refused
         assert await opened.outcomes(record()) == ["created"]
@@ -300,7 +290,7 @@ async def test_a_decision_with_values_of_wrong_types_is_refused(tmp_path: Path) 
 
 
 async def test_vectors_need_a_header_that_names_their_model(tmp_path: Path) -> None:
-    async with open_archive("in_memory", tmp_path) as opened:
+    async with open_archive(tmp_path) as opened:
         for header in (None, ArchiveHeader()):
             [refused] = await opened.outcomes(memory(), header=header)
             assert "must be empty if no header names their model" in refused
@@ -318,7 +308,7 @@ async def test_vectors_need_a_header_that_names_their_model(tmp_path: Path) -> N
 
 
 async def test_a_message_of_texts_without_vectors_is_embedded_in_parts(tmp_path: Path) -> None:
-    async with open_archive("sqlite", tmp_path) as opened:
+    async with open_archive(tmp_path) as opened:
         texts = [*(f"Thing {number}." for number in range(150)), *("long " * 150_000 for _ in range(3))]
         given = [memory(str(number), text, passages=(), fields={}) for number, text in enumerate(texts)]
         assert created(await opened.take(*given))
@@ -331,7 +321,7 @@ async def test_a_message_of_texts_without_vectors_is_embedded_in_parts(tmp_path:
 
 
 async def test_statements_beyond_the_capacity_are_refused(tmp_path: Path) -> None:
-    async with open_archive("in_memory", tmp_path, capacity=2) as opened:
+    async with open_archive(tmp_path, capacity=2) as opened:
         given = [statement(str(number), f"Ada knows thing number {number}.") for number in range(3)]
         hidden = statement("h", "Old.", fields={"superseded_by": "0"})
         *stored, refused = await opened.outcomes(hidden, *given)
@@ -341,7 +331,7 @@ async def test_statements_beyond_the_capacity_are_refused(tmp_path: Path) -> Non
 
 
 async def test_expired_facts_are_left_out_and_removed_ones_are_counted(tmp_path: Path) -> None:
-    async with open_archive("sqlite", tmp_path) as opened:
+    async with open_archive(tmp_path) as opened:
         ends = opened.clock() + timedelta(minutes=1)
         await opened.take(fact("stays"), fact("goes", ttl_s=60.0, expire_time=ends), fact("later"))
         opened.clock.pass_hours(1)
@@ -366,7 +356,7 @@ async def test_expired_facts_are_left_out_and_removed_ones_are_counted(tmp_path:
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 async def test_many_facts_are_exported_and_imported_one_message_at_a_time(tmp_path: Path, count: int) -> None:
-    async with open_archive("sqlite", tmp_path / "a") as source, open_archive("sqlite", tmp_path / "b") as target:
+    async with open_archive(tmp_path / "a") as source, open_archive(tmp_path / "b") as target:
         importing = source.store.begin_import(ImportStart(header=HEADER))
         for start in range(0, count, 1_000):
             assert created(await importing.take(_facts(start, start + 1_000)))

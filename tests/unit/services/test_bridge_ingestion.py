@@ -16,14 +16,13 @@ from mnemon_server.domain.semantic import ConflictPolicy, SaveSemantic, Semantic
 
 from tests.support.bridge_stores import BridgedStores, contents, happening, links, open_bridged
 from tests.support.gated_embedder import GatedEmbedder
-from tests.support.memory_stores import ENGINES
 from tests.support.semantic_stores import ADA, eventually
 
 
-@pytest.fixture(params=ENGINES)
-async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BridgedStores]:
-    """Both stores over either kind of vault."""
-    async with open_bridged(request.param, tmp_path / "vault") as stores:
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
+    """Both stores."""
+    async with open_bridged(tmp_path / "vault") as stores:
         yield stores
 
 
@@ -192,7 +191,7 @@ async def test_conflicts_are_settled_as_the_policy_says(stores: BridgedStores) -
 
 
 async def test_the_bridge_waits_while_the_store_is_full_and_drops_nothing(tmp_path: Path) -> None:
-    async with open_bridged("in_memory", tmp_path, capacity=3) as stores, stores.bridge() as bridge:
+    async with open_bridged(tmp_path, capacity=3) as stores, stores.bridge() as bridge:
         stores.happen(*(happening(f"e{n}") for n in range(5)))
 
         async def is_full() -> bool:
@@ -210,7 +209,7 @@ async def test_the_bridge_waits_while_the_store_is_full_and_drops_nothing(tmp_pa
 
 
 async def test_an_event_that_cannot_be_embedded_does_not_block_the_others(tmp_path: Path) -> None:
-    async with open_bridged("in_memory", tmp_path, embedder=GatedEmbedder()) as stores:
+    async with open_bridged(tmp_path, embedder=GatedEmbedder()) as stores:
         stores.happen(*(happening(f"e{n}", "poison" if n == 70 else "") for n in range(100)))
         status = await stores.run()
         assert (status.routed_count, status.skipped_counts) == (99, {"failed": 1})
@@ -224,7 +223,7 @@ async def test_the_bridge_waits_while_the_model_fails(tmp_path: Path) -> None:
             return super().token_counts(["indigestible" if self.is_ill else text for text in texts])
 
     embedder = FailingEmbedder()
-    async with open_bridged("in_memory", tmp_path, embedder=embedder) as stores, stores.bridge() as bridge:
+    async with open_bridged(tmp_path, embedder=embedder) as stores, stores.bridge() as bridge:
         stores.happen(happening("e1"))
 
         async def waits() -> bool:

@@ -14,13 +14,12 @@ from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
 from mnemon_server.services.bridge.state import State
 
 from tests.support.bridge_stores import BridgedStores, happening, open_bridged
-from tests.support.memory_stores import ENGINES
 
 
-@pytest.fixture(params=ENGINES)
-async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BridgedStores]:
-    """Both stores over either kind of vault."""
-    async with open_bridged(request.param, tmp_path / "vault") as stores:
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
+    """Both stores."""
+    async with open_bridged(tmp_path / "vault") as stores:
         yield stores
 
 

@@ -13,14 +13,13 @@ from mnemon_server.domain.resolution import MemoryRef
 from mnemon_server.domain.semantic import SaveSemantic, SemanticMemory
 
 from tests.support.bridge_stores import BridgedStores, contents, details, happening, links, open_bridged
-from tests.support.memory_stores import ENGINES
 from tests.support.semantic_stores import ADA
 
 
-@pytest.fixture(params=ENGINES)
-async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BridgedStores]:
-    """Both stores over either kind of vault."""
-    async with open_bridged(request.param, tmp_path / "vault") as stores:
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
+    """Both stores."""
+    async with open_bridged(tmp_path / "vault") as stores:
         yield stores
 
 

@@ -23,16 +23,15 @@ from mnemon_server.services.bridge.state import (
 from mnemon_server.services.feed.retention import ChangeRetention, ChangeRetentionSettings
 
 from tests.support.bridge_stores import BridgedStores, details, happening, open_bridged
-from tests.support.memory_stores import ENGINES
 from tests.support.semantic_stores import ADA
 
 SEED = 5
 
 
-@pytest.fixture(params=ENGINES)
-async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BridgedStores]:
-    """Both stores over either kind of vault."""
-    async with open_bridged(request.param, tmp_path / "vault") as stores:
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
+    """Both stores."""
+    async with open_bridged(tmp_path / "vault") as stores:
         yield stores
 
 
@@ -83,10 +82,10 @@ async def outcome(stores: BridgedStores, status: BridgeStatus) -> tuple[Any, ...
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("transactions", [1, 2, 3])
 async def test_a_bridge_interrupted_after_every_transaction_gets_the_same_result(
-    stores: BridgedStores, transactions: int, *, commits: bool
+    stores: BridgedStores, tmp_path: Path, transactions: int, *, commits: bool
 ) -> None:
     live(stores)
-    async with open_bridged("in_memory") as undisturbed:
+    async with open_bridged(tmp_path / "undisturbed") as undisturbed:
         live(undisturbed)
         wanted = await outcome(undisturbed, await undisturbed.run())
     # If it is interrupted before a commit, it does not get past its first transaction.

@@ -12,16 +12,15 @@ from mnemon_server.engines.promises.events import EventsWarning
 from mnemon_server.services.bridge.bridge import Bridge
 
 from tests.support.bridge_stores import WARNING, BridgedStores, contents, details, happening, open_bridged
-from tests.support.memory_stores import ENGINES
 from tests.support.semantic_stores import eventually
 
 LONG_AGO = timedelta(minutes=1)
 
 
-@pytest.fixture(params=ENGINES)
-async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BridgedStores]:
-    """Both stores over either kind of vault."""
-    async with open_bridged(request.param, tmp_path / "vault") as stores:
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
+    """Both stores."""
+    async with open_bridged(tmp_path / "vault") as stores:
         yield stores
 
 

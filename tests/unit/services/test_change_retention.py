@@ -10,14 +10,15 @@ import pytest
 from mnemon_server.domain.changes import ChangeFilter
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import StorageFailedError
-from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.logs import configure_logging
 from mnemon_server.services.background.clock_guard import BELIEVED_AFTER_S, ClockGuard
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.feed.retention import ChangeRetention, ChangeRetentionSettings
 
-from tests.contract.vault_suite import ManualClock, write
+from tests.contract.vault_suite import DIMENSION, ManualClock, write
 from tests.support.server import until
+from tests.support.vaults import temporary_vault
 
 DAY = timedelta(days=1)
 
@@ -36,7 +37,7 @@ class Uptime:
 class Kept:
     """A log and its clocks."""
 
-    vault: InMemoryVault
+    vault: Vault
     clock: ManualClock
     uptime: Uptime
     offload: Offload
@@ -75,10 +76,9 @@ class Kept:
 @pytest.fixture
 async def kept() -> AsyncIterator[Kept]:
     clock, offload = ManualClock(), Offload(1, "retention")
-    vault = InMemoryVault(clock=clock)
-    yield Kept(vault, clock, Uptime(), offload)
+    with temporary_vault(clock, dimension=DIMENSION) as vault:
+        yield Kept(vault, clock, Uptime(), offload)
     offload.close()
-    vault.close()
 
 
 @pytest.fixture
@@ -104,8 +104,7 @@ async def test_only_the_newest_are_kept_beyond_the_count(week: Kept) -> None:
 
 
 async def test_many_events_are_removed_in_one_sweep_of_bounded_steps(kept: Kept) -> None:
-    for i in range(11_000):
-        kept.vault.collection(DOCUMENTS).put_document(write(f"d{i % 5}", f"text {i}"))
+    kept.vault.collection(DOCUMENTS).put_documents([write(f"d{i % 5}", f"text {i}") for i in range(11_000)]).result()
 
     assert await kept.retention(keep_max=10).sweep() == 10_990
 

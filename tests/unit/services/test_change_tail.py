@@ -6,13 +6,13 @@ from typing import Any, cast
 
 from mnemon_server.domain.changes import ChangeLogState
 from mnemon_server.domain.collections import DOCUMENTS
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.feed.tail import ChangeTail
 
-from tests.contract.vault_suite import ManualClock, write
+from tests.contract.vault_suite import DIMENSION, ManualClock, write
 from tests.support.server import WAIT_S, until
+from tests.support.vaults import temporary_vault
 
 
 class LateLog:
@@ -34,18 +34,18 @@ class LateLog:
 
 
 async def test_a_change_that_comes_before_the_first_look_wakes_those_who_read_the_log_before() -> None:
-    vault, offload = InMemoryVault(clock=ManualClock()), Offload(1, "tail")
-    log = LateLog(vault.changes)
-    tail = ChangeTail(cast("ChangeLog", log), vault.subscribe, offload)
-    with tail.followed():
-        news = tail.news
-        await until(lambda: log.is_asked)
-        assert not tail.covers(0)
-        vault.collection(DOCUMENTS).put_document(write("d")).result()
-        log.gate.set()
-        await asyncio.wait_for(news.wait(), WAIT_S)
+    offload = Offload(1, "tail")
+    with temporary_vault(ManualClock(), dimension=DIMENSION) as vault:
+        log = LateLog(vault.changes)
+        tail = ChangeTail(cast("ChangeLog", log), vault.subscribe, offload)
+        with tail.followed():
+            news = tail.news
+            await until(lambda: log.is_asked)
+            assert not tail.covers(0)
+            vault.collection(DOCUMENTS).put_document(write("d")).result()
+            log.gate.set()
+            await asyncio.wait_for(news.wait(), WAIT_S)
 
-        assert not tail.covers(0)
-    tail.close()
-    offload.close()
-    vault.close()
+            assert not tail.covers(0)
+        tail.close()
+        offload.close()

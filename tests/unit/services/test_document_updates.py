@@ -12,16 +12,15 @@ from mnemon_server.domain.documents import Document, IndexRequest, SearchQuery, 
 from mnemon_server.domain.errors import DocumentNotFoundError, InvalidArgumentError, RequestIdReusedError
 from mnemon_server.domain.records import METADATA_KEYS_MAX, Scope, WriteOutcome
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.values import DocumentUpdate, Fits, PassageInput
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.documents.changes import DocumentChanges
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.reading.read_batcher import ReadBatcher
 
 from tests.support.gated_embedder import GatedEmbedder
+from tests.support.vaults import open_vault
 
 NOTE = Document("note", "tea at four", {"a": 1, "b": "two"}, scope=Scope(user="ada", project="x"))
 
@@ -47,14 +46,9 @@ class Opened:
 
 
 @asynccontextmanager
-async def open_store(engine: str, folder: Path) -> AsyncIterator[Opened]:
+async def open_store(folder: Path) -> AsyncIterator[Opened]:
     embedder = GatedEmbedder()
-    model = embedder.model
-    vault: Vault = (
-        InMemoryVault()
-        if engine == "in_memory"
-        else SQLiteVault(folder, model_identity=model.identity, dimension=model.dimension)
-    )
+    vault = open_vault(folder, dimension=embedder.model.dimension)
     try:
         async with (
             EmbeddingBatcher(embedder) as batcher,
@@ -68,9 +62,9 @@ async def open_store(engine: str, folder: Path) -> AsyncIterator[Opened]:
         embedder.close()
 
 
-@pytest.fixture(params=["in_memory", "sqlite"])
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_store(request.param, tmp_path) as found:
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_store(tmp_path) as found:
         yield found
 
 

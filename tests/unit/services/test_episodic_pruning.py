@@ -26,7 +26,6 @@ from tests.support.episodic_stores import (
     ADA,
     BOB,
     DAY,
-    ENGINES,
     HOUR,
     MINUTE,
     OpenedEpisodic,
@@ -42,10 +41,10 @@ STEP = 4
 BOBS = EventSelection(scope=BOB)
 
 
-@pytest.fixture(params=ENGINES)
-async def vault(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Vault]:
+@pytest.fixture
+async def vault(tmp_path: Path) -> AsyncIterator[Vault]:
     """A vault with short segments."""
-    vault = episodic_vault(request.param, tmp_path / "vault", MovingClock(), segment_events_max=3)
+    vault = episodic_vault(tmp_path / "vault", MovingClock(), segment_events_max=3)
     yield vault
     await asyncio.to_thread(vault.close)
 
@@ -173,17 +172,18 @@ async def test_a_dry_run_counts_and_removes_nothing(opened: OpenedEpisodic) -> N
     assert await opened.contents() == ["bob's"]
 
 
-async def test_many_events_are_pruned_in_bounded_steps_and_the_first_thousand_are_named(opened: OpenedEpisodic) -> None:
-    many = [happening("x", NOON - DAY - n * MINUTE, event_id=f"m{n:04}") for n in range(4_100)]
-    receipts(await opened.store.record(many))
-    pruned = await opened.store.prune(before=NOON - DAY + MINUTE, request_id="r")
+async def test_many_events_are_pruned_in_bounded_steps_and_the_first_thousand_are_named() -> None:
+    async with open_event_store() as opened:
+        many = [happening("x", NOON - DAY - n * MINUTE, event_id=f"m{n:04}") for n in range(4_100)]
+        receipts(await opened.store.record(many))
+        pruned = await opened.store.prune(before=NOON - DAY + MINUTE, request_id="r")
 
-    assert opened.timeline.pruned == [2_000, 2_000, 100]
-    assert (pruned.count, pruned.event_ids) == (4_100, tuple(f"m{n:04}" for n in range(1_000)))
-    assert (pruned.earliest, pruned.latest) == (NOON - DAY - 4_099 * MINUTE, NOON - DAY)
-    assert len(pruned_in_feed(opened)) == 4_100
-    again = await opened.store.prune(before=NOON - DAY + MINUTE, request_id="r")
-    assert again == replace(pruned, replayed=True)
+        assert opened.timeline.pruned == [2_000, 2_000, 100]
+        assert (pruned.count, pruned.event_ids) == (4_100, tuple(f"m{n:04}" for n in range(1_000)))
+        assert (pruned.earliest, pruned.latest) == (NOON - DAY - 4_099 * MINUTE, NOON - DAY)
+        assert len(pruned_in_feed(opened)) == 4_100
+        again = await opened.store.prune(before=NOON - DAY + MINUTE, request_id="r")
+        assert again == replace(pruned, replayed=True)
 
 
 async def test_a_step_of_large_events_ends_early(opened: OpenedEpisodic, monkeypatch: pytest.MonkeyPatch) -> None:

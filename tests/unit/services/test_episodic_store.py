@@ -21,7 +21,6 @@ from mnemon_server.wire.events import decode
 
 from tests.support.episodic_stores import (
     ADA,
-    ENGINES,
     MINUTE,
     OpenedEpisodic,
     episodic_vault,
@@ -34,10 +33,10 @@ from tests.support.memory_stores import NOON, MovingClock
 from tests.support.server import until
 
 
-@pytest.fixture(params=ENGINES)
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedEpisodic]:
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedEpisodic]:
     """An empty store."""
-    vault = episodic_vault(request.param, tmp_path / "vault", clock := MovingClock())
+    vault = episodic_vault(tmp_path / "vault", clock := MovingClock())
     async with open_event_store(vault, clock=clock) as opened:
         yield opened
     await asyncio.to_thread(vault.close)

@@ -28,8 +28,6 @@ from tests.support.episodic_stores import (
     ADA,
     BOB,
     DAY,
-    DIMENSION,
-    ENGINES,
     HOUR,
     MINUTE,
     OpenedEpisodic,
@@ -41,15 +39,16 @@ from tests.support.episodic_stores import (
 )
 from tests.support.gated_embedder import GatedEmbedder
 from tests.support.memory_stores import NOON, MovingClock
+from tests.support.vaults import DIMENSION
 
 ADAS = EventSelection(scope=ADA)
 BY_CONTENT = Condition("content", Operator.NE, ("a",))
 
 
-@pytest.fixture(params=ENGINES)
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedEpisodic]:
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedEpisodic]:
     """An empty store."""
-    vault = episodic_vault(request.param, tmp_path / "vault", clock := MovingClock())
+    vault = episodic_vault(tmp_path / "vault", clock := MovingClock())
     async with open_event_store(vault, clock=clock) as opened:
         yield opened
     await asyncio.to_thread(vault.close)

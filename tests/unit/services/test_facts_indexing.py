@@ -12,7 +12,7 @@ from mnemon_server.services.facts.texts import TEXTS_MAX, IndexedTexts
 from mnemon_server.services.search.embedded_passages import TOGETHER_MAX
 
 from tests.support.fact_stores import HERE, OpenedFacts, keys_of, open_facts
-from tests.support.memory_stores import DIMENSION
+from tests.support.vaults import DIMENSION
 
 DEFAULT, OFF = FactIndex(), FactIndex(off=True)
 VALUE = {
@@ -152,7 +152,7 @@ async def test_a_given_vector_stands_for_the_whole_fact(facts: OpenedFacts) -> N
 
 
 async def test_a_run_with_more_texts_than_the_queue_allows_is_embedded(tmp_path: Path) -> None:
-    async with open_facts("in_memory", tmp_path, waiting_texts_max=TOGETHER_MAX) as facts:
+    async with open_facts(tmp_path, waiting_texts_max=TOGETHER_MAX) as facts:
         count = TOGETHER_MAX // TEXTS_MAX + 2
         value = [{"list": [f"zebra{number} lion{i}" for number in range(TEXTS_MAX)]} for i in range(count)]
         await facts.store.put_many([PutFact(namespace=HERE, key=f"k{i}", value=value[i]) for i in range(count)])

@@ -13,7 +13,7 @@ from mnemon_server.services.facts import namespaces as facts_namespaces
 
 from tests.support.colliding_namespaces import COLLIDING
 from tests.support.fact_stores import HERE, OpenedFacts, open_facts
-from tests.support.memory_stores import ENGINES, fields_of
+from tests.support.memory_stores import fields_of
 
 KEY = "the same key everywhere"
 
@@ -167,13 +167,12 @@ async def test_all_namespaces_are_listed_once_whatever_the_page_size(facts: Open
         assert await listed(facts, page=page) == whole
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("step", [2, 256])
 async def test_namespaces_are_selected_by_their_first_and_last_labels_and_truncated(
-    engine: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(facts_namespaces, "STEP", step)
-    async with open_facts(engine, tmp_path / "vault") as facts:
+    async with open_facts(tmp_path / "vault") as facts:
         await fill(facts)
         for prefix in ((), ("tenant",), ("tenant", "*"), ("*", "acme"), ("a",), ("nobody",), ("*", "*", "acme")):
             for suffix in ((), ("acme",), ("acme", "*")):

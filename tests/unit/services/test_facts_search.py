@@ -12,7 +12,8 @@ from mnemon_server.domain.records import SearchMode
 from mnemon_server.services.search.settings import SearchSettings
 
 from tests.support.fact_stores import HERE, OpenedFacts, keys_of, open_facts
-from tests.support.memory_stores import DIMENSION, fields_of
+from tests.support.memory_stores import fields_of
+from tests.support.vaults import DIMENSION
 
 ALL = FactFilter(namespace=HERE)
 BELOW = Namespace((*HERE, "team"))
@@ -197,7 +198,7 @@ async def test_a_search_covers_one_namespace_or_the_whole_subtree(facts: OpenedF
 
 
 async def test_beyond_the_limit_of_exact_comparison_the_same_facts_are_found(tmp_path: Any) -> None:
-    async with open_facts("sqlite", tmp_path / "vault", search=SearchSettings(exact_scan_max=20)) as facts:
+    async with open_facts(tmp_path / "vault", search=SearchSettings(exact_scan_max=20)) as facts:
         puts = [
             PutFact(
                 namespace=BELOW if number % 7 else HERE,

@@ -32,8 +32,9 @@ from mnemon_server.services.facts.stored_form import VERSIONS_BYTES_MAX, VERSION
 
 from tests.support.fact_stores import HERE, OpenedFacts, keys_of, open_facts
 from tests.support.gated_embedder import GatedEmbedder, until
-from tests.support.memory_stores import DIMENSION, NOON, fields_of
+from tests.support.memory_stores import NOON, fields_of
 from tests.support.turns import Turns
+from tests.support.vaults import DIMENSION
 
 THERE = Namespace(("org", "acme", "user", "ada"))
 FULL = PutFact(
@@ -458,7 +459,7 @@ async def test_concurrent_changes_of_content_all_count(facts: OpenedFacts) -> No
 
 async def test_new_content_is_indexed_with_what_changed_while_it_was_embedded(tmp_path: Path) -> None:
     embedder = GatedEmbedder(parallelism=2)
-    async with open_facts("sqlite", tmp_path / "vault", embedder=embedder) as facts:
+    async with open_facts(tmp_path / "vault", embedder=embedder) as facts:
         both = FactIndex(paths=("content", "title"))
         await facts.put("k", {"content": "free tea", "title": "free zebra"}, index=both)
         embedder.gate.clear()

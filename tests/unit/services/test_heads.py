@@ -19,7 +19,6 @@ from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.engines.promises.values import PassageInput, Vector
 from mnemon_server.engines.promises.vault import Vault
@@ -93,10 +92,8 @@ class Opened:
         return document.doc_id
 
 
-def sqlite_vault(
-    folder: Path, heads: Heads = HEADS, models: VaultModels | None = None, model: str = "m"
-) -> SQLiteVault:
-    settings = VaultSettings(ranking=RankingSettings(heads=heads), models=models or VaultModels())
+def vault_with(folder: Path, heads: Heads = HEADS, models: VaultModels | None = None, model: str = "m") -> SQLiteVault:
+    settings = VaultSettings(ranking=RankingSettings(heads=heads), models=models or VaultModels(), is_durable=False)
     return SQLiteVault(folder, model_identity=model, dimension=64, settings=settings)
 
 
@@ -119,9 +116,9 @@ async def over(vault: Vault) -> AsyncIterator[Opened]:
         vault.close()
 
 
-@pytest.fixture(params=["in_memory", "sqlite"])
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with over(InMemoryVault(heads=HEADS) if request.param == "in_memory" else sqlite_vault(tmp_path)) as stores:
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Opened]:
+    async with over(vault_with(tmp_path)) as stores:
         yield stores
 
 
@@ -181,7 +178,7 @@ async def test_a_change_of_the_author_is_embedded_and_indexed_and_one_of_a_topic
 
 def test_the_vector_store_embeds_changed_metadata(tmp_path: Path) -> None:
     embedder = HashingEmbedder(64)
-    with closing(sqlite_vault(tmp_path)) as vault:
+    with closing(vault_with(tmp_path)) as vault:
         records = vault.collection(DOCUMENTS)
         with closing(RecordVectorStore(records, embedder)) as store:
             store.store("d", SWAM, {"speaker": "Ann"})
@@ -220,10 +217,9 @@ async def test_a_fact_is_searched_by_its_own_values_and_its_metadata_once(
     assert opened.vectors(FACTS, doc_id) == (opened.made_of(*texts) if texts else [])
 
 
-@pytest.mark.parametrize("engine", ["in_memory", "sqlite"])
-def test_an_event_is_found_by_who_told_it(engine: str, tmp_path: Path) -> None:
+def test_an_event_is_found_by_who_told_it(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    with closing(InMemoryVault(heads=HEADS) if engine == "in_memory" else sqlite_vault(tmp_path)) as vault:
+    with closing(vault_with(tmp_path)) as vault:
         assert vault.events.wait_until_warm(60.0)
         event = Event("e", "said", now, SWAM, record_time=now, metadata={"speaker": "Ann"})
         vault.events.append([EventWrite(event, id_is_new=True)]).result()
@@ -236,7 +232,7 @@ def test_an_event_is_found_by_who_told_it(engine: str, tmp_path: Path) -> None:
 
 async def filled(folder: Path, heads: Heads = HEADS) -> None:
     """A vault with a document of several passages, a memory and a fact of several texts."""
-    async with over(sqlite_vault(folder, heads)) as stores:
+    async with over(vault_with(folder, heads)) as stores:
         await stores.put("long", " ".join(f"word{number}" for number in range(30)))
         await stores.put("plain", metadata={})
         memory = Memory("3f0c6f0e-5b51-4a53-9d4e-0b6a3f4f8f11", SWAM, metadata=ANN)
@@ -261,7 +257,7 @@ def state(vault: Vault) -> dict[str, Any]:
 
 
 def state_in(folder: Path) -> dict[str, Any]:
-    with closing(sqlite_vault(folder)) as vault:
+    with closing(vault_with(folder)) as vault:
         return state(vault)
 
 
@@ -276,7 +272,7 @@ async def test_a_vault_keeps_its_keys_until_it_is_embedded_anew(
     await filled(tmp_path / "new")
     await filled(tmp_path / "old", Heads())
     with caplog.at_level(logging.WARNING, logger="mnemon_server"):
-        async with over(sqlite_vault(tmp_path / "old")) as stores:
+        async with over(vault_with(tmp_path / "old")) as stores:
             await stores.put("later")
             assert stores.vectors(DOCUMENTS, "later") == stores.made_of(SWAM)
             assert not stores.found(DOCUMENTS, "ann")
@@ -293,7 +289,7 @@ async def test_a_vault_keeps_its_keys_until_it_is_embedded_anew(
     assert state_in(tmp_path / "old") == state_in(tmp_path / "new")
     assert not damages(tmp_path / "old")
     caplog.clear()
-    sqlite_vault(tmp_path / "old").close()
+    vault_with(tmp_path / "old").close()
     assert not caplog.text
 
 
@@ -303,7 +299,7 @@ async def test_a_rebuilt_file_has_the_same_words(tmp_path: Path) -> None:
     rebuild(tmp_path / "records.db", VaultKeyFile(tmp_path), lambda _: None, check=lambda _: None)
     assert state_in(tmp_path) == before
     assert not damages(tmp_path)
-    async with over(sqlite_vault(tmp_path)) as stores:
+    async with over(vault_with(tmp_path)) as stores:
         await stores.documents.delete("long")
         assert not stores.found(DOCUMENTS, "ann")
     assert not damages(tmp_path)
@@ -317,16 +313,16 @@ async def test_the_shadow_model_makes_the_vectors_that_it_would_have_made(tmp_pa
         return list(embedder.embed(texts))
 
     before = state_in(tmp_path)
-    with closing(sqlite_vault(tmp_path, models=VaultModels(embed, ShadowModel("other", embed)))) as vault:
+    with closing(vault_with(tmp_path, models=VaultModels(embed, ShadowModel("other", embed)))) as vault:
         wait_until(vault.is_shadow_current)
-    with closing(sqlite_vault(tmp_path, models=VaultModels(embed), model="other")) as vault:
+    with closing(vault_with(tmp_path, models=VaultModels(embed), model="other")) as vault:
         assert state(vault) == before
 
 
 @pytest.mark.parametrize("terms", [{}, {"embed_anew": True}])
 async def test_an_archive_gives_the_same_words_and_vectors(tmp_path: Path, terms: dict[str, Any]) -> None:
     await filled(tmp_path / "one")
-    async with over(sqlite_vault(tmp_path / "one")) as one, over(sqlite_vault(tmp_path / "two")) as two:
+    async with over(vault_with(tmp_path / "one")) as one, over(vault_with(tmp_path / "two")) as two:
         assert one.vault.events.wait_until_warm(60.0)
         parts: list[ExportMessage] = [part async for part in one.archive.export(ExportSelection())]
         importing = two.archive.begin_import(ImportStart(header=parts[0], **terms))

@@ -9,15 +9,15 @@ from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import RebuildProgress
 from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Scores, Vector
 from mnemon_server.engines.promises.vector_index import IndexEntry, IndexState
 from mnemon_server.services.search import index_applier
 from mnemon_server.services.search.index_applier import IndexApplier
 
-from tests.contract.vault_suite import ManualClock, write
+from tests.contract.vault_suite import DIMENSION, ManualClock, write
 from tests.support.server import wait_until
+from tests.support.vaults import temporary_vault
 
 WRITES = 200
 
@@ -62,9 +62,8 @@ class FarIndex:
 
 @pytest.fixture
 def records() -> Iterator[RecordEngine]:
-    vault = InMemoryVault(clock=ManualClock())
-    yield vault.collection(DOCUMENTS)
-    vault.close()
+    with temporary_vault(ManualClock(), dimension=DIMENSION) as vault:
+        yield vault.collection(DOCUMENTS)
 
 
 def test_an_unreachable_index_is_not_retried_with_every_write(

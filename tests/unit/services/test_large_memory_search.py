@@ -24,7 +24,8 @@ from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.search.settings import SearchSettings
 
-from tests.support.memory_stores import DIMENSION, Opened, contents, open_memories
+from tests.support.memory_stores import Opened, contents, open_memories
+from tests.support.vaults import DIMENSION
 
 COUNT = 4_000
 WAIT_S = 60.0
@@ -99,7 +100,7 @@ def wait_for_graph(opened: Opened, count: int) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def large(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Large]:
     folder = tmp_path_factory.mktemp("large") / "vault"
-    async with open_memories("sqlite", folder, graph=GRAPH, search=BEYOND_500) as opened:
+    async with open_memories(folder, graph=GRAPH, search=BEYOND_500) as opened:
         await fill(opened)
         wait_for_graph(opened, COUNT - GRAPH.tail_max)
         embedder = HashingEmbedder(DIMENSION)
@@ -238,7 +239,7 @@ async def test_second_place_in_both_meaning_and_words_may_be_the_best_overall(tm
     memories.append(("zebra among a few more words than the others", 0.6))
     requests = [CreateMemory(memory=Memory("", text), embedding=toward_first_axis(cosine)) for text, cosine in memories]
     graph = GraphSettings(graph_min=500, tail_max=1)
-    async with open_memories("sqlite", tmp_path / "vault", graph=graph, search=BEYOND_500) as opened:
+    async with open_memories(tmp_path / "vault", graph=graph, search=BEYOND_500) as opened:
         for start in range(0, len(requests), 1_000):
             await opened.store.create_many(requests[start : start + 1_000])
         wait_for_graph(opened, len(requests) - 1)

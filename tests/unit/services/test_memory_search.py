@@ -8,7 +8,8 @@ from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, Mem
 from mnemon_server.domain.records import Scope, SearchMode
 from mnemon_server.embedding.factory import HashingEmbedder
 
-from tests.support.memory_stores import DIMENSION, Opened, contents
+from tests.support.memory_stores import Opened, contents
+from tests.support.vaults import DIMENSION
 
 CONTEXTUAL, REINFORCEABLE = DecayPolicy.CONTEXTUAL, DecayPolicy.REINFORCEABLE
 

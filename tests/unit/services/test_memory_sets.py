@@ -24,7 +24,8 @@ from mnemon_server.domain.memories import (
 from mnemon_server.domain.records import Scope
 from mnemon_server.services.search.settings import VectorBackend
 
-from tests.support.memory_stores import ADA, DIMENSION, ENGINES, NOON, Opened, fields_of, open_memories
+from tests.support.memory_stores import ADA, NOON, Opened, fields_of, open_memories
+from tests.support.vaults import DIMENSION
 
 STABLE, REINFORCEABLE, CONTEXTUAL = DecayPolicy.STABLE, DecayPolicy.REINFORCEABLE, DecayPolicy.CONTEXTUAL
 
@@ -126,9 +127,8 @@ FILTERS: list[tuple[MemoryFilter, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_each_filter_selects_the_right_memories(engine: str, tmp_path: Path) -> None:
-    async with open_memories(engine, tmp_path / "vault") as opened:
+async def test_each_filter_selects_the_right_memories(tmp_path: Path) -> None:
+    async with open_memories(tmp_path / "vault") as opened:
         opened.clock.pass_hours(-336)
         old = await opened.remember("old", type="fact", scope=Scope(agent="claude"), decay_policy=REINFORCEABLE)
         opened.clock.pass_hours(336)
@@ -163,14 +163,13 @@ async def test_a_bad_filter_is_refused_and_the_field_is_named(opened: Opened, wh
         assert fields_of(caught.value) == [field]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("curve", DecayCurve)
 @pytest.mark.parametrize("bound", [0.05, 1 / 3, 0.5, 0.7, 0.999999, 1.0])
 async def test_a_confidence_threshold_agrees_with_the_confidence_that_is_read(
-    engine: str, curve: DecayCurve, bound: float, tmp_path: Path
+    curve: DecayCurve, bound: float, tmp_path: Path
 ) -> None:
     decays = {policy: Decay(decay.half_life, curve) for policy, decay in DEFAULT_DECAY.items()}
-    async with open_memories(engine, tmp_path / "vault", decay=decays) as opened:
+    async with open_memories(tmp_path / "vault", decay=decays) as opened:
         memories = [await opened.remember(policy.value, decay_policy=policy) for policy in decays]
         opened.clock.pass_hours(5)
         await opened.store.reinforce(memories[0].memory_id)
@@ -233,7 +232,7 @@ async def test_the_status_counts_stored_and_deleted_memories(opened: Opened) -> 
 
 
 async def test_the_status_of_unreadable_records_reports_it_and_does_not_raise(tmp_path: Path) -> None:
-    async with open_memories("sqlite", tmp_path / "vault", backend=VectorBackend(collection="facts")) as opened:
+    async with open_memories(tmp_path / "vault", backend=VectorBackend(collection="facts")) as opened:
         opened.vault.close()
         status = await opened.store.status()
     assert (status.status, status.backend, status.collection) == ("unhealthy", "local", "facts")

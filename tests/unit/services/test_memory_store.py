@@ -24,7 +24,8 @@ from mnemon_server.domain.memories import (
 )
 from mnemon_server.domain.records import Scope, WriteOutcome, WriteReceipt
 
-from tests.support.memory_stores import ADA, DIMENSION, NOON, Opened, fields_of
+from tests.support.memory_stores import ADA, NOON, Opened, fields_of
+from tests.support.vaults import DIMENSION
 
 STABLE, REINFORCEABLE, CONTEXTUAL = DecayPolicy.STABLE, DecayPolicy.REINFORCEABLE, DecayPolicy.CONTEXTUAL
 UNKNOWN = "00000000-0000-4000-8000-000000000000"

@@ -9,7 +9,6 @@ from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document, DocumentFilter, Passage, SearchQuery, SearchResult
 from mnemon_server.domain.memories import MemoryQuery
 from mnemon_server.domain.records import MetadataValue, Scope, SearchMode
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.services.documents.search import DocumentSearch
 from mnemon_server.services.search.reranking import (
@@ -25,6 +24,7 @@ from mnemon_server.services.search.reranking import (
 from mnemon_server.services.search.settings import SearchSettings, VectorBackend
 
 from tests.support.memory_stores import open_memories
+from tests.support.vaults import temporary_vault
 
 WAIT_S = 60.0
 QUERY = "When did Anna adopt the dog?"
@@ -35,27 +35,28 @@ OTHER = "Ben (8 May): the dog, I could adopt her last week, on Sunday"
 
 def found(texts: Sequence[str], query: str, ranker: Ranker | None, **terms: object) -> list[SearchResult]:
     """Finds documents by word. Each is in the scope of its own user, and all have the same meaning."""
-    records = InMemoryVault().collection(DOCUMENTS)
-    metadata: dict[str, MetadataValue] = {"speaker": str(terms.pop("speaker"))} if "speaker" in terms else {}
-    for i, text in enumerate(texts):
-        passages = (Passage(0, 0, len(text)),)
-        document = Document(f"d{i}", text, metadata, passages=passages, scope=Scope(user=f"u{i % 2}"))
-        vector = np.array([0.6, 0.8], np.float32)
-        records.put_document(DocumentWrite(document=document, passages=[PassageInput(0, len(text), vector)])).result(
-            WAIT_S
+    with temporary_vault(dimension=2) as vault:
+        records = vault.collection(DOCUMENTS)
+        metadata: dict[str, MetadataValue] = {"speaker": str(terms.pop("speaker"))} if "speaker" in terms else {}
+        for i, text in enumerate(texts):
+            passages = (Passage(0, 0, len(text)),)
+            document = Document(f"d{i}", text, metadata, passages=passages, scope=Scope(user=f"u{i % 2}"))
+            vector = np.array([0.6, 0.8], np.float32)
+            records.put_document(
+                DocumentWrite(document=document, passages=[PassageInput(0, len(text), vector)])
+            ).result(WAIT_S)
+
+        def embed(_: str) -> Vector:
+            return np.array([1.0, 0.0], np.float32)
+
+        search = DocumentSearch(
+            records,
+            embed,
+            VectorBackend("local"),
+            settings=SearchSettings(exact_scan_max=1000, ranker=ranker, threads=1),
         )
-
-    def embed(_: str) -> Vector:
-        return np.array([1.0, 0.0], np.float32)
-
-    search = DocumentSearch(
-        records,
-        embed,
-        VectorBackend("in_memory"),
-        settings=SearchSettings(exact_scan_max=1000, ranker=ranker, threads=1),
-    )
-    answer = search.find(SearchQuery(text=query, **{"top_k": 10, "mode": SearchMode.HYBRID} | terms))
-    search.close()
+        answer = search.find(SearchQuery(text=query, **{"top_k": 10, "mode": SearchMode.HYBRID} | terms))
+        search.close()
     return list(answer.results)
 
 
@@ -74,15 +75,18 @@ def _found_near(
     min_score: float = 0.0,
 ) -> list[str]:
     """The ids of documents with passages of these vectors, best first."""
-    records = InMemoryVault().collection(DOCUMENTS)
-    for doc_id, of_passages in vectors.items():
-        text = (contents or {}).get(doc_id, "the dog")
-        passages = [PassageInput(0, len(text), vector) for vector in of_passages]
-        records.put_document(DocumentWrite(document=Document(doc_id, text, metadata), passages=passages)).result(WAIT_S)
-    settings = SearchSettings(exact_scan_max=1000, ranker=default_ranker(), threads=1)
-    search = DocumentSearch(records, lambda _: _toward_query(1.0), VectorBackend("in_memory"), settings=settings)
-    answer = search.find(SearchQuery(text=QUERY, top_k=10, mode=SearchMode.HYBRID, min_score=min_score))
-    search.close()
+    with temporary_vault(dimension=2) as vault:
+        records = vault.collection(DOCUMENTS)
+        for doc_id, of_passages in vectors.items():
+            text = (contents or {}).get(doc_id, "the dog")
+            passages = [PassageInput(0, len(text), vector) for vector in of_passages]
+            records.put_document(DocumentWrite(document=Document(doc_id, text, metadata), passages=passages)).result(
+                WAIT_S
+            )
+        settings = SearchSettings(exact_scan_max=1000, ranker=default_ranker(), threads=1)
+        search = DocumentSearch(records, lambda _: _toward_query(1.0), VectorBackend("local"), settings=settings)
+        answer = search.find(SearchQuery(text=QUERY, top_k=10, mode=SearchMode.HYBRID, min_score=min_score))
+        search.close()
     return [result.doc_id for result in answer.results]
 
 
@@ -245,7 +249,7 @@ def test_an_empty_result_is_an_answer() -> None:
 
 
 async def test_the_change_by_the_ranker_is_part_of_the_explanation(tmp_path: Path) -> None:
-    async with open_memories("in_memory", tmp_path, search=SearchSettings(ranker=default_ranker())) as opened:
+    async with open_memories(tmp_path, search=SearchSettings(ranker=default_ranker())) as opened:
         await opened.remember(ASKED)
         await opened.remember(TOLD)
         matches = (await opened.store.search(MemoryQuery(text=QUERY, explain=True))).results

@@ -8,9 +8,10 @@ import pytest
 import pytest_asyncio
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.rules import LoadedRules
-from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.rules.files import FILE_BYTES_MAX, apply_rules_file
 from mnemon_server.services.rules.store import RuleStore
+
+from tests.support.vaults import open_vault
 
 YAML = """\
 # How the household settles what it disagrees on.
@@ -45,7 +46,7 @@ RULES = [
 @pytest_asyncio.fixture
 async def rules(tmp_path: Path) -> AsyncIterator[RuleStore]:
     """The rules of an empty vault."""
-    vault = SQLiteVault(tmp_path / "vault", model_identity="none", dimension=4)
+    vault = open_vault(tmp_path / "vault")
     store = RuleStore(vault)
     yield store
     await store.aclose()

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,11 @@ from mnemon_server.domain.errors import (
 from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.domain.rules import DeletedRule, LoadedRules, RuleOrder
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.background.offload import completion
 from mnemon_server.services.rules.store import RuleStore
+
+from tests.support.vaults import open_vault, temporary_vault
 
 BASE = {"name": "base", "priority": 2, "arbitration": {"merge_threshold": 0.1}}
 CHILD = {"name": "child", "extends": "base", "conditions": {"users": ["ada"]}}
@@ -36,17 +36,11 @@ ADA = SemanticMemory("", "", scope=Scope(user="ada"))
 BOB = SemanticMemory("", "", scope=Scope(user="bob"))
 
 
-def sqlite_vault(folder: Path) -> Vault:
-    """A vault on disk."""
-    return SQLiteVault(folder, model_identity="none", dimension=4)
-
-
-@pytest.fixture(params=["in_memory", "sqlite"])
-def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """A vault of either kind."""
-    opened = InMemoryVault() if request.param == "in_memory" else sqlite_vault(tmp_path / "vault")
-    yield opened
-    opened.close()
+@pytest.fixture
+def vault() -> Iterator[Vault]:
+    """A vault without rules."""
+    with temporary_vault() as opened:
+        yield opened
 
 
 @pytest_asyncio.fixture
@@ -315,7 +309,7 @@ async def test_pages_neither_repeat_nor_skip_when_a_rule_is_deleted(
 
 
 async def test_rules_their_order_and_their_version_survive_reopening(tmp_path: Path) -> None:
-    vault = sqlite_vault(tmp_path)
+    vault = open_vault(tmp_path)
     rules = RuleStore(vault)
     await rules.load([CHILD, BASE, {"name": "last"}])
     await rules.load([{"name": "last"}, BASE, CHILD], replace_all=True)
@@ -324,7 +318,7 @@ async def test_rules_their_order_and_their_version_survive_reopening(tmp_path: P
     await rules.aclose()
     vault.close()
 
-    vault = sqlite_vault(tmp_path)
+    vault = open_vault(tmp_path)
     rules = RuleStore(vault)
     assert await rules.export() == exported
     assert exported[1] == 4

@@ -13,25 +13,16 @@ from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.domain.semantic import SemanticFilter, SemanticMemory
 
 from tests.support.memory_stores import fields_of
-from tests.support.semantic_stores import (
-    ADA,
-    DIMENSION,
-    ENGINES,
-    OpenedSemantic,
-    contents,
-    details,
-    open_semantic,
-    statement,
-    supersede,
-)
+from tests.support.semantic_stores import ADA, OpenedSemantic, contents, details, open_semantic, statement, supersede
+from tests.support.vaults import DIMENSION
 
 BOB = Scope(user="bob")
 
 
-@pytest.fixture(params=ENGINES)
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedSemantic]:
-    """A store over either kind of vault."""
-    async with open_semantic(request.param, tmp_path / "vault") as opened:
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedSemantic]:
+    """A store."""
+    async with open_semantic(tmp_path / "vault") as opened:
         yield opened
 
 
@@ -92,7 +83,7 @@ async def test_a_filter_deletes_superseded_statements_as_well(opened: OpenedSema
 
 
 async def test_more_can_be_deleted_than_is_read_at_once(tmp_path: Path) -> None:
-    async with open_semantic("sqlite", tmp_path / "vault") as opened:
+    async with open_semantic(tmp_path / "vault") as opened:
         requests = [statement(f"statement {i}", embedding=[1.0] * DIMENSION) for i in range(1_203)]
         assert not any(isinstance(result, MnemonError) for result in await opened.store.save_many(requests))
         await opened.say("Bob plays chess", scope=BOB)

@@ -15,17 +15,8 @@ from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.services.writing.write_pressure import WriteLatency
 
 from tests.support.gated_embedder import GatedEmbedder, until
-from tests.support.semantic_stores import (
-    ADA,
-    DIMENSION,
-    ENGINES,
-    OpenedSemantic,
-    contents,
-    details,
-    eventually,
-    open_semantic,
-    statement,
-)
+from tests.support.semantic_stores import ADA, OpenedSemantic, contents, details, eventually, open_semantic, statement
+from tests.support.vaults import DIMENSION
 
 WARNING, HEALTHY = ChangeType.SEMANTIC_WARNING, ChangeType.SEMANTIC_HEALTHY
 GRAPH = GraphSettings(graph_min=1_000, tail_max=64)
@@ -64,14 +55,14 @@ async def test_only_the_status_answers_until_the_graph_is_loaded(tmp_path: Path)
     rng = np.random.default_rng(2)
     folder, count = tmp_path / "vault", 6_000
     unbuilt = GraphSettings(graph_min=10 * count)
-    async with open_semantic("sqlite", folder, graph=unbuilt) as opened:
+    async with open_semantic(folder, graph=unbuilt) as opened:
         for start in range(0, count, 1_000):
             vectors = rng.normal(size=(1_000, DIMENSION)).tolist()
             await opened.store.save_many([statement(f"{start} {i}", embedding=v) for i, v in enumerate(vectors)])
         one = (await opened.store.list(limit=1)).memories[0]
         asked = SimilarQuery(vector=vectors[0], top_k=5, min_similarity=0.0)
         before = await opened.store.search(asked)
-    async with open_semantic("sqlite", folder, graph=GRAPH) as opened:
+    async with open_semantic(folder, graph=GRAPH) as opened:
         status = await opened.store.status()
         assert not opened.store.is_warm
         assert (status.state, status.total_count) == (IndexState.STARTING, count)
@@ -110,10 +101,10 @@ async def test_only_the_status_answers_until_the_graph_is_loaded(tmp_path: Path)
 # Capacity
 
 
-@pytest.fixture(params=ENGINES)
-async def full(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedSemantic]:
+@pytest.fixture
+async def full(tmp_path: Path) -> AsyncIterator[OpenedSemantic]:
     """A store with a capacity of three statements, which are stored."""
-    async with open_semantic(request.param, tmp_path / "vault", capacity=3) as opened:
+    async with open_semantic(tmp_path / "vault", capacity=3) as opened:
         for number in range(3):
             await opened.say(f"statement {number}", request_id=f"r{number}")
         yield opened
@@ -150,7 +141,7 @@ async def test_a_refused_statement_leaves_its_request_id_unused(full: OpenedSema
 
 async def test_at_the_capacity_nothing_is_embedded(tmp_path: Path) -> None:
     embedder = GatedEmbedder()
-    async with open_semantic("in_memory", tmp_path, capacity=1, embedder=embedder) as opened:
+    async with open_semantic(tmp_path, capacity=1, embedder=embedder) as opened:
         await opened.say("statement 0")
         embedder.batches.clear()
         with pytest.raises(ThrottledError):
@@ -158,9 +149,8 @@ async def test_at_the_capacity_nothing_is_embedded(tmp_path: Path) -> None:
         assert embedder.batches == []
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_concurrent_saves_fill_the_capacity_exactly(engine: str, tmp_path: Path) -> None:
-    async with open_semantic(engine, tmp_path / "vault", capacity=50) as opened:
+async def test_concurrent_saves_fill_the_capacity_exactly(tmp_path: Path) -> None:
+    async with open_semantic(tmp_path / "vault", capacity=50) as opened:
         await opened.say("statement 0")
         results = await saved_or_refused(opened, [f"statement {i % 60}" for i in range(120)])
         assert len(results) == 120
@@ -173,7 +163,7 @@ async def test_concurrent_saves_fill_the_capacity_exactly(engine: str, tmp_path:
 
 async def test_a_cancelled_save_takes_no_capacity(tmp_path: Path) -> None:
     embedder = GatedEmbedder()
-    async with open_semantic("in_memory", tmp_path, capacity=2, embedder=embedder) as opened:
+    async with open_semantic(tmp_path, capacity=2, embedder=embedder) as opened:
         embedder.gate.clear()
         leaving = asyncio.create_task(opened.store.save_many([statement("one"), statement("two")]))
         await until(lambda: len(embedder.batches) == 1)
@@ -208,14 +198,14 @@ async def test_the_log_reports_once_that_the_capacity_is_reached_and_once_that_t
 
 
 async def test_the_end_of_a_warning_is_logged_even_after_a_restart(tmp_path: Path) -> None:
-    async with open_semantic("sqlite", tmp_path / "vault", capacity=1) as opened:
+    async with open_semantic(tmp_path / "vault", capacity=1) as opened:
         await opened.say("statement")
         await until_told(opened, WARNING)
-    async with open_semantic("sqlite", tmp_path / "vault", capacity=1) as opened:
+    async with open_semantic(tmp_path / "vault", capacity=1) as opened:
         await opened.store.status()
         await opened.store.list(limit=1)
         assert states(opened) == [WARNING]
-    async with open_semantic("sqlite", tmp_path / "vault", capacity=2) as opened:
+    async with open_semantic(tmp_path / "vault", capacity=2) as opened:
         assert (await opened.store.status()).state is IndexState.READY
         await until_told(opened, WARNING, HEALTHY)
 
@@ -225,7 +215,7 @@ async def test_the_end_of_a_warning_is_logged_even_after_a_restart(tmp_path: Pat
 
 async def test_slow_writes_are_throttled_until_the_overload_ends(tmp_path: Path) -> None:
     """Every save takes longer than a microsecond: an overload that lasts until saves stop."""
-    async with open_semantic("sqlite", tmp_path / "vault", write_latency=WriteLatency(1e-6, WINDOW_S)) as opened:
+    async with open_semantic(tmp_path / "vault", write_latency=WriteLatency(1e-6, WINDOW_S)) as opened:
         saved = refused = run = 0
         # The latency is looked at every 50 ms, in which a quick machine saves hundreds of statements.
         while not refused and run < 1_000:
@@ -249,7 +239,7 @@ async def test_slow_writes_are_throttled_until_the_overload_ends(tmp_path: Path)
 
 
 async def test_fast_writes_are_not_throttled(tmp_path: Path) -> None:
-    async with open_semantic("sqlite", tmp_path / "vault", write_latency=WriteLatency(30.0)) as opened:
+    async with open_semantic(tmp_path / "vault", write_latency=WriteLatency(30.0)) as opened:
         results = await saved_or_refused(opened, [f"statement {i}" for i in range(300)])
         assert all(isinstance(result, SavedSemantic) for result in results)
         status = await opened.store.status()
@@ -263,7 +253,7 @@ async def test_fast_writes_are_not_throttled(tmp_path: Path) -> None:
 
 async def test_a_snapshot_is_written_on_request(tmp_path: Path) -> None:
     folder = tmp_path / "vault"
-    async with open_semantic("sqlite", folder, graph=GRAPH) as opened:
+    async with open_semantic(folder, graph=GRAPH) as opened:
         none = await opened.store.create_snapshot()
         assert none == Snapshot(None, "an index without a graph needs no snapshot (statements: 0)")
         vectors = np.random.default_rng(3).normal(size=(2_000, DIMENSION)).tolist()
@@ -283,7 +273,7 @@ async def test_a_snapshot_is_written_on_request(tmp_path: Path) -> None:
 
 
 async def test_the_status_of_closed_records_reports_it_and_does_not_raise(tmp_path: Path) -> None:
-    async with open_semantic("sqlite", tmp_path / "vault") as opened:
+    async with open_semantic(tmp_path / "vault") as opened:
         await opened.say("statement")
         opened.vault.close()
         status = await opened.store.status()

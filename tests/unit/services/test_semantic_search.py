@@ -26,16 +26,8 @@ from mnemon_server.services.semantic.search import SemanticSearch
 from numpy.typing import NDArray
 
 from tests.support.memory_stores import NOON, fields_of
-from tests.support.semantic_stores import (
-    ADA,
-    DIMENSION,
-    ENGINES,
-    OpenedSemantic,
-    contents,
-    eventually,
-    open_semantic,
-    statement,
-)
+from tests.support.semantic_stores import ADA, OpenedSemantic, contents, eventually, open_semantic, statement
+from tests.support.vaults import DIMENSION
 
 COUNT, LARGE_COUNT = 400, 3_000
 HOUR = timedelta(hours=1)
@@ -171,10 +163,10 @@ def told(answer: SimilarAnswer) -> list[tuple[str, float]]:
     return [(match.memory.content, pytest.approx(match.similarity, abs=2e-6)) for match in answer.results]
 
 
-@pytest.fixture(params=ENGINES)
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedSemantic]:
-    """A store over either kind of vault."""
-    async with open_semantic(request.param, tmp_path / "vault") as opened:
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedSemantic]:
+    """A store."""
+    async with open_semantic(tmp_path / "vault") as opened:
         yield opened
 
 
@@ -196,7 +188,7 @@ async def test_searches_with_any_filters_agree_with_comparing_everything(opened:
 
 async def test_a_graph_search_agrees_with_comparing_everything(tmp_path: Path) -> None:
     said = make_statements(LARGE_COUNT, seed=5)
-    async with open_semantic("sqlite", tmp_path / "vault", graph=GRAPH, search=BEYOND_500) as opened:
+    async with open_semantic(tmp_path / "vault", graph=GRAPH, search=BEYOND_500) as opened:
         for start in range(0, LARGE_COUNT, 1_000):
             await save(opened, said[start : start + 1_000])
         records = opened.vault.collection(SEMANTIC)
@@ -239,7 +231,7 @@ async def test_a_filter_finds_its_match_however_distant(tmp_path: Path) -> None:
     """Statements of Carl's and one of Bob's, behind thousands of nearer ones of Ada's."""
     rng = np.random.default_rng(8)
     query, aside, further = np.eye(DIMENSION)[:3]
-    async with open_semantic("sqlite", tmp_path / "vault", graph=GRAPH, search=BEYOND_500) as opened:
+    async with open_semantic(tmp_path / "vault", graph=GRAPH, search=BEYOND_500) as opened:
 
         async def fill(user: str, count: int, around: NDArray[np.float64]) -> None:
             vectors = around + 0.01 * rng.normal(size=(count, DIMENSION))
@@ -371,7 +363,7 @@ async def test_filters_and_threshold_hide_no_match_of_a_text(opened: OpenedSeman
 
 async def test_a_graph_finds_by_words_and_meaning_what_comparing_everything_finds(tmp_path: Path) -> None:
     said = make_statements(LARGE_COUNT, seed=13)
-    async with open_semantic("sqlite", tmp_path / "vault", graph=GRAPH, search=BEYOND_500) as opened:
+    async with open_semantic(tmp_path / "vault", graph=GRAPH, search=BEYOND_500) as opened:
         for start in range(0, LARGE_COUNT, 1_000):
             await save(opened, said[start : start + 1_000])
         records = opened.vault.collection(SEMANTIC)

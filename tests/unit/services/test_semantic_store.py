@@ -38,16 +38,8 @@ from mnemon_server.services.semantic.stored_form import save_plain
 
 from tests.support.gated_embedder import GatedEmbedder
 from tests.support.memory_stores import NOON, fields_of
-from tests.support.semantic_stores import (
-    ADA,
-    DIMENSION,
-    ENGINES,
-    OpenedSemantic,
-    contents,
-    open_semantic,
-    statement,
-    supersede,
-)
+from tests.support.semantic_stores import ADA, OpenedSemantic, contents, open_semantic, statement, supersede
+from tests.support.vaults import DIMENSION
 
 BOB = Scope(user="bob")
 FULL = {
@@ -62,10 +54,10 @@ FULL = {
 """Everything that a caller may say of a statement."""
 
 
-@pytest.fixture(params=ENGINES)
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedSemantic]:
-    """A store over either kind of vault."""
-    async with open_semantic(request.param, tmp_path / "vault") as opened:
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedSemantic]:
+    """A store."""
+    async with open_semantic(tmp_path / "vault") as opened:
         yield opened
 
 
@@ -183,7 +175,7 @@ async def test_the_vector_of_a_long_statement_is_the_mean_of_its_passages(tmp_pa
     spans = embedder.split(text)
     total = embedder.embed([text[span.start : span.end] for span in spans]).astype(np.float64).sum(axis=0)
     assert len(spans) > 3
-    async with open_semantic("in_memory", tmp_path, embedder=embedder) as opened:
+    async with open_semantic(tmp_path, embedder=embedder) as opened:
         memory = await opened.known(text)
         stored = (await opened.store.get(memory.memory_id, embedding=True)).embedding
     assert stored == pytest.approx(total / np.linalg.norm(total), abs=1e-6)
@@ -247,7 +239,7 @@ async def test_one_bad_statement_of_many_fails_alone(opened: OpenedSemantic) -> 
 
 
 async def test_statements_that_cannot_be_embedded_do_not_fail_others(tmp_path: Path) -> None:
-    async with open_semantic("in_memory", tmp_path, embedder=GatedEmbedder()) as opened:
+    async with open_semantic(tmp_path, embedder=GatedEmbedder()) as opened:
         given = [1.0] * DIMENSION
         poison, fine = await opened.store.save_many([statement("poison"), statement("Oslo", embedding=given)])
         assert isinstance(poison, EmbeddingError)
@@ -328,7 +320,7 @@ class Detecting:
 async def test_conflicts_are_settled_within_the_transaction_and_returned_again_to_a_repeated_request(
     tmp_path: Path,
 ) -> None:
-    async with open_semantic("in_memory", tmp_path, resolver=Detecting()) as opened:
+    async with open_semantic(tmp_path, resolver=Detecting()) as opened:
         request = replace(
             statement("Ada lives in Oslo", request_id="r1"), conflict_policy=ConflictPolicy.DETECT, rule="home"
         )

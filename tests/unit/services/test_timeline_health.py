@@ -8,7 +8,6 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, StorageFailedError, StorageFullError
 from mnemon_server.domain.events import EventsState
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.services.background.health_signal import Problem
 from mnemon_server.services.writing.write_pressure import SAMPLES_MIN, WriteLatency
 
@@ -16,6 +15,7 @@ from tests.support.episodic_stores import OpenedEpisodic, happening, open_event_
 from tests.support.memory_stores import NOON, MovingClock
 from tests.support.semantic_stores import details
 from tests.support.server import eventually, until
+from tests.support.vaults import temporary_vault
 
 FULL = "events cannot be stored: the disk is full"
 SLOW = "storing an event takes longer than the target of 0.05 s"
@@ -147,15 +147,14 @@ async def test_an_additional_problem_is_reported_too(opened: OpenedEpisodic) -> 
 
 
 async def test_the_end_of_a_warning_is_logged_even_after_a_restart() -> None:
-    vault = InMemoryVault(clock=MovingClock())
-    async with open_event_store(vault) as opened:
-        await fail(opened, StorageFullError("the disk is full"))
-        await until(is_told(opened, FULL))
-    async with open_event_store(vault) as opened:
-        await opened.happened("after")
-        await until(is_told(opened, FULL, "healthy"))
-    async with open_event_store(vault) as opened:
-        await opened.happened("later")
-        await opened.store.status()
-    assert len(opened.warnings()) == 2
-    vault.close()
+    with temporary_vault(MovingClock()) as vault:
+        async with open_event_store(vault) as opened:
+            await fail(opened, StorageFullError("the disk is full"))
+            await until(is_told(opened, FULL))
+        async with open_event_store(vault) as opened:
+            await opened.happened("after")
+            await until(is_told(opened, FULL, "healthy"))
+        async with open_event_store(vault) as opened:
+            await opened.happened("later")
+            await opened.store.status()
+        assert len(opened.warnings()) == 2

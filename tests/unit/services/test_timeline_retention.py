@@ -10,8 +10,8 @@ import pytest
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import IndexWarmingError, StorageFailedError
 from mnemon_server.domain.events import EventsState
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.events import EventEngine
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.background.clock_guard import ClockGuard
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.events.retention import EventRetention, EventRetentionSettings
@@ -19,6 +19,7 @@ from mnemon_server.services.events.retention import EventRetention, EventRetenti
 from tests.support.episodic_stores import DAY, HOUR, OpenedEpisodic, happening, open_event_store, receipts
 from tests.support.memory_stores import NOON, MovingClock
 from tests.support.server import until
+from tests.support.vaults import temporary_vault
 
 KEEP_FOR = 90 * DAY
 TOO_MANY = "retention would remove 60 of 100 events, more than the share of 0.5 that a sweep may remove, and is stopped"
@@ -63,7 +64,7 @@ class Kept:
 
 
 @asynccontextmanager
-async def keeping(vault: InMemoryVault | None = None, clock: MovingClock | None = None) -> AsyncIterator[Kept]:
+async def keeping(vault: Vault | None = None, clock: MovingClock | None = None) -> AsyncIterator[Kept]:
     """A store that keeps events for 90 days."""
     offload = Offload(1, "retention")
     async with open_event_store(vault, clock=clock, keep_for=KEEP_FOR) as opened:
@@ -199,40 +200,38 @@ async def test_a_clock_that_keeps_the_new_time_is_trusted_after_a_day(kept: Kept
 
 async def test_neither_a_warning_nor_distrust_of_the_clock_ends_with_a_restart() -> None:
     clock = MovingClock()
-    vault = InMemoryVault(clock=clock)
-    async with keeping(vault, clock) as kept:
-        await kept.record(old=0, new=9)
-        retention = kept.retention()
-        await retention.sweep()
-        clock.time += 2 * DAY
-        assert await retention.sweep() == 0
-        await until(kept.opened.warnings)
-    async with keeping(vault, clock) as kept:
-        await kept.opened.happened("after the restart")
-        retention = kept.retention()
-        assert await retention.sweep() == 0
-        assert len(kept.opened.warnings()) == 1
-        clock.time -= 2 * DAY
-        assert await retention.sweep() == 0
-        await until(lambda: kept.opened.warnings()[1:] == ["healthy"])
-    async with keeping(vault, clock) as kept:
-        assert await kept.retention().sweep() == 0
-        assert len(kept.opened.warnings()) == 2
-    vault.close()
+    with temporary_vault(clock) as vault:
+        async with keeping(vault, clock) as kept:
+            await kept.record(old=0, new=9)
+            retention = kept.retention()
+            await retention.sweep()
+            clock.time += 2 * DAY
+            assert await retention.sweep() == 0
+            await until(kept.opened.warnings)
+        async with keeping(vault, clock) as kept:
+            await kept.opened.happened("after the restart")
+            retention = kept.retention()
+            assert await retention.sweep() == 0
+            assert len(kept.opened.warnings()) == 1
+            clock.time -= 2 * DAY
+            assert await retention.sweep() == 0
+            await until(lambda: kept.opened.warnings()[1:] == ["healthy"])
+        async with keeping(vault, clock) as kept:
+            assert await kept.retention().sweep() == 0
+            assert len(kept.opened.warnings()) == 2
 
 
 async def test_the_warning_of_a_disabled_retention_ends_with_the_restart() -> None:
     clock = MovingClock()
-    vault = InMemoryVault(clock=clock)
-    async with keeping(vault, clock) as kept:
-        await kept.record(old=60, new=40)
-        await kept.retention().sweep()
-        await told(kept, TOO_MANY)
-    async with open_event_store(vault, clock=clock) as opened:
-        await opened.store.status()
-        await opened.contents()
-        await until(lambda: opened.warnings() == [TOO_MANY, "healthy"])
-    vault.close()
+    with temporary_vault(clock) as vault:
+        async with keeping(vault, clock) as kept:
+            await kept.record(old=60, new=40)
+            await kept.retention().sweep()
+            await told(kept, TOO_MANY)
+        async with open_event_store(vault, clock=clock) as opened:
+            await opened.store.status()
+            await opened.contents()
+            await until(lambda: opened.warnings() == [TOO_MANY, "healthy"])
 
 
 async def test_a_retention_longer_than_all_time_removes_nothing(kept: Kept) -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,16 +15,17 @@ from mnemon_server.domain.errors import TooManyVaultsError
 from mnemon_server.domain.feed import Batch, Edge, Progress, Started, WatchQuery
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.services.watching import watch
 
-from tests.contract.vault_suite import write
+from tests.contract.vault_suite import DIMENSION, write
 from tests.support.cases import ordinary
 from tests.support.open_vaults import open_vault_with
 from tests.support.server import until
+from tests.support.vaults import temporary_vault
 
 TENANTS = ("ada", "bob", "cem", "dan")
 IDLE_S = 3_600.0
@@ -33,8 +34,8 @@ IDLE_S = 3_600.0
 class Disk:
     """The vaults of tenants, which stay as they are while they are closed."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self.vaults: defaultdict[str, InMemoryVault] = defaultdict(InMemoryVault)
+    def __init__(self, rng: random.Random, make_vault: Callable[[], Vault]) -> None:
+        self.vaults: defaultdict[str, Vault] = defaultdict(make_vault)
         self.written: defaultdict[str, list[str]] = defaultdict(list)
         self.open: set[str] = set()
         self._rng = rng
@@ -105,9 +106,10 @@ def rng() -> random.Random:
 async def opened(
     rng: random.Random, *, open_max: int, room_wait_s: float = 60.0, idle_s: float = IDLE_S
 ) -> AsyncIterator[tuple[VaultPool, Disk]]:
-    disk = Disk(rng)
-    async with VaultPool(disk.open_vault, open_max=open_max, idle_s=idle_s, room_wait_s=room_wait_s) as pool:
-        yield pool, disk
+    with ExitStack() as stack:
+        disk = Disk(rng, lambda: stack.enter_context(temporary_vault(dimension=DIMENSION)))
+        async with VaultPool(disk.open_vault, open_max=open_max, idle_s=idle_s, room_wait_s=room_wait_s) as pool:
+            yield pool, disk
     assert disk.open == set()
 
 
@@ -198,17 +200,6 @@ async def test_a_watched_vault_is_opened_again_once_there_is_room(rng: random.Ra
         async with pool.use("bob"):
             assert disk.open == {"bob"}
         await until(lambda: disk.open == {"ada"})
-
-
-async def test_vaults_in_memory_are_kept_for_their_watches(rng: random.Random) -> None:
-    disk = Disk(rng)
-    async with VaultPool(disk.open_vault, open_max=1, idle_s=None, room_wait_s=0.01) as pool:
-        async with watches(pool, ("ada", WatchQuery())):
-            with pytest.raises(TooManyVaultsError):
-                async with pool.use("bob"):
-                    pass
-        async with pool.use("bob"):
-            assert disk.open == {"bob"}
 
 
 async def test_a_watch_of_a_closed_vault_ends_with_its_tenant(rng: random.Random) -> None:

@@ -15,12 +15,12 @@ from mnemon_server.domain.errors import DocumentNotFoundError, InvalidArgumentEr
 from mnemon_server.domain.records import Scope
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.transport.convert import documents as requests
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 
 from tests.support.python_calls import python_calls
+from tests.support.vaults import temporary_vault
 
 
 def value(**kind: Any) -> common_pb2.MetadataValue:
@@ -63,15 +63,16 @@ FILTERED = [pb.SearchDocumentsRequest, pb.ListDocumentsRequest, pb.CountDocument
 @pytest_asyncio.fixture
 async def store() -> AsyncIterator[DocumentStore]:
     """A knowledge store with one document."""
-    vault, embedder = InMemoryVault(), HashingEmbedder()
-    records = vault.collection(DOCUMENTS)
-    async with (
-        EmbeddingBatcher(embedder) as batcher,
-        DocumentStore(records, batcher) as opened,
-    ):
-        await opened.index(IndexRequest(document=Document("note", "tea at four", {"topic": "x"}, scope=Scope("ada"))))
-        yield opened
-    vault.close()
+    embedder = HashingEmbedder()
+    with temporary_vault(dimension=embedder.model.dimension) as vault:
+        async with (
+            EmbeddingBatcher(embedder) as batcher,
+            DocumentStore(vault.collection(DOCUMENTS), batcher) as opened,
+        ):
+            await opened.index(
+                IndexRequest(document=Document("note", "tea at four", {"topic": "x"}, scope=Scope("ada")))
+            )
+            yield opened
     embedder.close()
 
 

@@ -84,7 +84,7 @@ class TextFile:
         reader = partial(open_reader, path, keys)
         self.readers = ReaderPool(reader, path.name, DamageFinder(reader))
         try:
-            _configure(self._connection)
+            _configure(self._connection, is_durable=keys.is_durable)
             # After a crash, the log may still contain removed data.
             self._log_ahead.empty(self._connection)
             self._check(identity)
@@ -220,7 +220,7 @@ def _connect(path: Path, keys: VaultKeyFile) -> apsw.Connection:
         raise ForeignFileError(str(error)) from error
 
 
-def _configure(connection: apsw.Connection) -> None:
+def _configure(connection: apsw.Connection, *, is_durable: bool) -> None:
     connection.set_busy_timeout(5_000)
     connection.pragma("trusted_schema", False)
     connection.pragma("cell_size_check", True)
@@ -229,7 +229,7 @@ def _configure(connection: apsw.Connection) -> None:
     # Removed data must not stay in free space, or in the files beside this one.
     connection.pragma("secure_delete", True)
     connection.pragma("temp_store", "memory")
+    # A power failure may lose the last writes; they are then repeated.
+    connection.pragma("synchronous", "normal" if is_durable else "off")
     connection.pragma("journal_mode", "wal")
     connection.wal_autocheckpoint(0)
-    # A power failure may lose the last writes; they are then repeated.
-    connection.pragma("synchronous", "normal")

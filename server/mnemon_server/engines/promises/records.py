@@ -47,8 +47,8 @@ class RecordEngine(Protocol):
     Any thread may call any method. Reads block, see everything acknowledged before they began, and are each consistent
     with a single point in time. Writes return a future at once and are atomic: a document, its passages, vectors,
     words, change and request id are stored together or not at all. Once a write's future has a result, the write is on
-    stable storage (if the engine has any), and every later read sees it. Writes take effect in the order of their
-    calls.
+    stable storage, unless the vault ends with the process, and every later read sees it. Writes take effect in the
+    order of their calls.
 
     The future of a write raises
         RevisionMismatchError: `expected_revision` is not the record's revision. For a put, 0 means "does not exist". An

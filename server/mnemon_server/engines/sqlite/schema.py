@@ -82,8 +82,9 @@ def open_writer(path: Path, keys: VaultKeyFile, vfs: str | None = None) -> apsw.
         _configure(connection, WRITER_CACHE_KIB)
         # Deleted text must not stay in the file's free space.
         connection.pragma("secure_delete", True)
+        # Before the write-ahead log is created, which is synced otherwise.
+        connection.pragma("synchronous", "full" if keys.is_durable else "off")
         connection.pragma("journal_mode", "wal")
-        connection.pragma("synchronous", "full")
         connection.pragma("foreign_keys", True)
         if is_empty:
             _create(connection)

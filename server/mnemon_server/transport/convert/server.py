@@ -36,14 +36,13 @@ def info_to_pb(settings: Settings, model: EmbeddingModel, vault_id: str) -> pb.G
 
 
 def _capabilities(settings: Settings) -> Iterator[pb.Capability.ValueType]:
-    is_durable = settings.knowledge_store_backend != "in_memory"
-    if is_durable:
+    if settings.knowledge_store_backend != "in_memory":
         yield pb.CAPABILITY_DURABLE
     if settings.fusion == "absolute":
         yield pb.CAPABILITY_ABSOLUTE_SCORES
     if settings.search_reranking:
         yield pb.CAPABILITY_RERANKING
-    if settings.timeline_embeddings and is_durable:
+    if settings.timeline_embeddings:
         yield pb.CAPABILITY_TIMELINE_VECTORS
     if settings.bridge_enabled:
         yield pb.CAPABILITY_BRIDGE

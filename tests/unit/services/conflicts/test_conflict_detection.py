@@ -1,11 +1,10 @@
-"""Conflicts found through the index are those found by comparing every statement, on every engine."""
+"""Conflicts found through the index are those found by comparing every statement."""
 
 import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,32 +14,24 @@ from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Relation, RelationType, SignalType
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.conflicts.detection import RELATIONS_MAX, find_conflicts
 from mnemon_server.services.conflicts.signals import RELATION_CERTAIN, detect_all
 from mnemon_server.services.semantic.stored_form import to_document, to_semantic
 
-from tests.support.conflict_stores import DIMENSION
-from tests.support.memory_stores import ENGINES, NOON
+from tests.support.memory_stores import NOON
+from tests.support.vaults import DIMENSION, temporary_vault
 
 USERS = itertools.count()
 WORDS = ("berlin", "paris", "lives", "works", "likes", "tea", "coffee", "in", "at", "自転車に")
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def vault(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
-    """A vault of either kind for all examples. Each example has its own users."""
-    folder: Path = tmp_path_factory.mktemp("detection") / "vault"
-    vault: Vault = (
-        InMemoryVault()
-        if request.param == "in_memory"
-        else SQLiteVault(folder, model_identity="test", dimension=DIMENSION)
-    )
-    yield vault
-    vault.close()
+@pytest.fixture(scope="module")
+def vault() -> Iterator[Vault]:
+    """A vault for all examples. Each example has its own users."""
+    with temporary_vault(dimension=DIMENSION) as vault:
+        yield vault
 
 
 def _embedding(cosine: float, axis: int) -> tuple[float, ...]:

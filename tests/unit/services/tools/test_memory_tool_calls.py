@@ -186,7 +186,7 @@ async def test_an_action_is_not_normalised(tools: OpenedTools, action: Any) -> N
 
 
 async def test_a_context_cannot_permit_more_than_the_server(tmp_path: Path) -> None:
-    async with open_tools("in_memory", tmp_path, actions_permitted=("update", "create")) as tools:
+    async with open_tools(tmp_path, actions_permitted=("update", "create")) as tools:
         said = "context.actions_permitted: may contain only what this server permits, 'update', 'create'; not 'delete'"
         assert await refusal(tools, permitting("create", "delete"), content="x") == said
         said = "action: must be one of 'update', 'create', not 'delete'"
@@ -207,7 +207,7 @@ async def test_a_context_cannot_permit_more_than_the_server(tmp_path: Path) -> N
 )
 async def test_invalid_settings_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        async with open_tools("in_memory", tmp_path, **options):
+        async with open_tools(tmp_path, **options):
             pass
 
 
@@ -267,7 +267,7 @@ async def test_the_times_of_results_can_be_filtered(tools: OpenedTools) -> None:
 
 
 async def test_long_memories_are_cut_for_the_model_and_whole_for_the_program(tmp_path: Path) -> None:
-    async with open_tools("in_memory", tmp_path, result_kib=4) as tools:
+    async with open_tools(tmp_path, result_kib=4) as tools:
         long = "dark " * 10_000
         await tools.remember("dark mode")
         for number in range(2):
@@ -288,7 +288,7 @@ async def test_long_memories_are_cut_for_the_model_and_whole_for_the_program(tmp
 
 
 async def test_the_last_of_many_memories_says_where_the_others_begin(tmp_path: Path) -> None:
-    async with open_tools("in_memory", tmp_path, result_kib=1) as tools:
+    async with open_tools(tmp_path, result_kib=1) as tools:
         for number in range(9):
             await tools.remember(f"dark mode {number}")
         keys: list[str] = []
@@ -388,7 +388,7 @@ async def test_without_a_namespace_no_tool_runs(tools: OpenedTools) -> None:
 
 
 async def test_the_setting_is_the_template_if_the_context_has_none(tmp_path: Path) -> None:
-    async with open_tools("in_memory", tmp_path, namespace=("app", "{user_id}")) as tools:
+    async with open_tools(tmp_path, namespace=("app", "{user_id}")) as tools:
         await tools.remember("x", ADA)
         await tools.remember("y", ToolContext(namespace=("own",)))
         assert await tools.facts.keys(("app", "ada")) != []

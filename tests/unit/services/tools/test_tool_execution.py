@@ -70,7 +70,7 @@ async def forwarding(server: ToolServer, tmp_path: Path) -> AsyncIterator[Opened
         OperatorTool(name=name, description=f"About {name}.", parameters=schema, http=server.url)
         for name, schema in schemas.items()
     ]
-    async with open_tools("in_memory", tmp_path, operators) as opened:
+    async with open_tools(tmp_path, operators) as opened:
         yield opened
 
 
@@ -186,7 +186,7 @@ async def test_at_most_64_calls_run_and_the_others_are_reported(tools: OpenedToo
 
 
 async def test_a_context_that_permits_too_much_fails_the_whole_text(tmp_path: Path) -> None:
-    async with open_tools("in_memory", tmp_path, actions_permitted=("create",)) as tools:
+    async with open_tools(tmp_path, actions_permitted=("create",)) as tools:
         context = ToolContext(config=ADA.config, actions_permitted=("delete",))
         with pytest.raises(InvalidArgumentError, match=r"^context\.actions_permitted: "):
             await executed(tools, written(("manage_memory", "create", {"content": "x"})), context=context)
@@ -356,7 +356,7 @@ async def test_a_custom_tool_receives_the_namespace_of_the_setting_if_its_keys_a
     server: ToolServer, tmp_path: Path, setting: tuple[str, ...], config: dict[str, Any], namespace: list[str] | None
 ) -> None:
     tool = OperatorTool(name="anything", description="", parameters={"type": "object"}, http=server.url)
-    async with open_tools("in_memory", tmp_path, [tool], namespace=setting) as tools:
+    async with open_tools(tmp_path, [tool], namespace=setting) as tools:
         await tools.output("anything", ToolContext(config=config))
     told = server.received[0].headers.get("mnemon-namespace")
     assert (told and json.loads(told)) == namespace

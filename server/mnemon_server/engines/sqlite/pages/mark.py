@@ -130,11 +130,12 @@ class CommitMark:
             self._write()
 
     def sync(self) -> None:
-        """Marks all commits, durably. Raises StorageFullError or StorageFailedError if the disk failed."""
+        """Marks all commits, durably unless the vault is not. Raises StorageFullError or StorageFailedError."""
         if self._descriptor >= 0:
             self._write()
-            with translated("write", MARK_FILE):
-                os.fdatasync(self._descriptor)
+            if self._keys.is_durable:
+                with translated("write", MARK_FILE):
+                    os.fdatasync(self._descriptor)
 
     def close(self) -> None:
         """Closes the file. Further calls have no effect."""
