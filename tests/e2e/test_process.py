@@ -23,6 +23,7 @@ from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1 import knowledge_store_pb2_grpc
 from mnemon_server import __version__
 
+from tests.support.cases import exhaustive
 from tests.support.chroma_server import ChromaServer
 from tests.support.server import START_S, ServerProcess, clean_environment, run_command, server_process, wait_until
 
@@ -36,13 +37,20 @@ def channel_to(server: ServerProcess) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def test_a_start_ends_with_one_line_that_says_where_and_what(tmp_path: Path) -> None:
-    with server_process(tmp_path / "kept", *FAST, program=True) as server:
-        address = server.address()
-        [line] = [line for line in server.output.splitlines() if "serving on" in line]
-        assert line == (
-            f"mnemon-server is serving on {address}: backend local, model hashing, data in {tmp_path / 'kept'}"
-        )
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A program of its own that has answered a call, and so has the threads that gRPC starts on demand."""
+    with server_process(tmp_path_factory.mktemp("kept"), *FAST, program=True) as server:
+        with channel_to(server) as channel:
+            knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocument(_index("a"))
+        yield server
+
+
+def test_a_start_ends_with_one_line_that_says_where_and_what(program: ServerProcess) -> None:
+    [line] = [line for line in program.output.splitlines() if "serving on" in line]
+    told = f"mnemon-server is serving on {program.address()}: backend local, model hashing, data in "
+    assert line.startswith(told)
+    assert Path(line.removeprefix(told), "tenants").is_dir()
 
 
 _ASKED_FOR_ITS_OBJECTS = """
@@ -81,14 +89,11 @@ def test_garbage_collection_skips_the_objects_of_the_start(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the scheduling policy")
-def test_threads_of_the_start_do_not_interrupt_the_event_loop_when_they_wake_up(tmp_path: Path) -> None:
-    with server_process(tmp_path, *FAST, program=True) as server, channel_to(server) as channel:
-        # The first call has started the threads that gRPC starts on demand.
-        knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocument(_index("a"))
-        threads = [int(path.name) for path in Path(f"/proc/{server.process.pid}/task").iterdir()]
-        may_interrupt = [thread for thread in threads if policy_of(thread) == os.SCHED_OTHER]
-        assert server.process.pid in may_interrupt
-        assert len(may_interrupt) < len(threads) / 2
+def test_threads_of_the_start_do_not_interrupt_the_event_loop_when_they_wake_up(program: ServerProcess) -> None:
+    threads = [int(path.name) for path in Path(f"/proc/{program.process.pid}/task").iterdir()]
+    may_interrupt = [thread for thread in threads if policy_of(thread) == os.SCHED_OTHER]
+    assert program.process.pid in may_interrupt
+    assert len(may_interrupt) < len(threads) / 2
 
 
 def policy_of(thread: int) -> int | None:
@@ -100,11 +105,9 @@ def policy_of(thread: int) -> int | None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these heaps")
-def test_threads_share_two_heaps(tmp_path: Path) -> None:
-    with server_process(tmp_path, *FAST, program=True) as server, channel_to(server) as channel:
-        knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocument(_index("a"))
-        threads = len([*Path(f"/proc/{server.process.pid}/task").iterdir()])
-        mapped = Path(f"/proc/{server.process.pid}/maps").read_text(encoding="ascii")
+def test_threads_share_two_heaps(program: ServerProcess) -> None:
+    threads = len([*Path(f"/proc/{program.process.pid}/task").iterdir()])
+    mapped = Path(f"/proc/{program.process.pid}/maps").read_text(encoding="ascii")
     # glibc aligns every heap but the program's own to 64 MiB.
     starts = [int(start, 16) for start in re.findall(r"^(\w+)-\w+ rw-p 0+ 00:00 0 *$", mapped, re.MULTILINE)]
     heaps = [start for start in starts if start % (64 << 20) == 0]
@@ -321,7 +324,7 @@ def test_the_version_is_printed() -> None:
     assert run_command("version", program=True).stdout.strip() == __version__
 
 
-@pytest.mark.parametrize("package", ["click", "structlog", "grpc_health", "apsw"])
+@pytest.mark.parametrize("package", ["click", exhaustive("structlog"), exhaustive("grpc_health"), "apsw"])
 def test_without_the_servers_packages_the_command_says_what_to_install(tmp_path: Path, package: str) -> None:
     # A finder in front of all others makes the package appear not installed.
     (tmp_path / "sitecustomize.py").write_text(

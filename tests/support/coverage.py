@@ -27,6 +27,8 @@ PACKAGE = "mnemon_server"
 SOURCE = str(ROOT / "server" / PACKAGE)
 FOLDER = ROOT / "build" / "coverage"
 MARKED = ROOT / "build" / "marked"
+PASSES_BEFORE_REMOVAL = 1_000
+"""How often a reached probe is passed until all reached ones are removed, which takes a walk through all functions."""
 
 
 class _Loader(SlipcoverLoader):
@@ -67,7 +69,9 @@ class _Finder(SlipcoverMetaPathFinder):
 
 if PACKAGE in sys.modules:
     raise RuntimeError(f"{PACKAGE} was imported before it could be measured")
-_measured = Slipcover(branch=True, source=[SOURCE], exclude_also=[r"class .*\(Protocol\):"])
+_measured = Slipcover(
+    branch=True, source=[SOURCE], exclude_also=[r"class .*\(Protocol\):"], d_miss_threshold=PASSES_BEFORE_REMOVAL
+)
 sys.meta_path.insert(0, _Finder(_measured, FileMatcher(sources=[SOURCE])))
 
 
