@@ -11,9 +11,11 @@ from mnemon_server.domain.changes import ChangeFilter
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.engines.sqlite import journal
 from mnemon_server.logs import configure_logging
 from mnemon_server.services.background.clock_guard import BELIEVED_AFTER_S, ClockGuard
 from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.feed import retention
 from mnemon_server.services.feed.retention import ChangeRetention, ChangeRetentionSettings
 
 from tests.contract.vault_suite import DIMENSION, ManualClock, write
@@ -103,10 +105,14 @@ async def test_only_the_newest_are_kept_beyond_the_count(week: Kept) -> None:
     assert week.names() == "hij"
 
 
-async def test_many_events_are_removed_in_one_sweep_of_bounded_steps(kept: Kept) -> None:
-    kept.vault.collection(DOCUMENTS).put_documents([write(f"d{i % 5}", f"text {i}") for i in range(11_000)]).result()
+async def test_many_events_are_removed_in_one_sweep_of_bounded_steps(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (journal, retention):
+        monkeypatch.setattr(module, "TRIM_MAX", 500)
+    kept.vault.collection(DOCUMENTS).put_documents([write(f"d{i % 5}", f"text {i}") for i in range(1_100)]).result()
 
-    assert await kept.retention(keep_max=10).sweep() == 10_990
+    assert await kept.retention(keep_max=10).sweep() == 1_090
 
     assert kept.vault.changes.state().count == 10
 
