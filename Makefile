@@ -246,9 +246,10 @@ bench-episodic: $(DEV)/.stamp ## Speed and memory of the timeline, as ratios to 
 	$(BIN)/python -m tests.bench.episodic $(ARGS)
 
 .PHONY: bench-recall
-bench-recall: $(DEV)/.stamp ## Recall on conversations, and what context and reranking add: make bench-recall DATA=folder
+bench-recall: $(DEV)/.stamp ## Recall on conversations, of searches, and over all kinds of records at once: make bench-recall DATA=folder
 	$(if $(DATA),,$(error Name the folder of conversations: make bench-recall DATA=folder))
 	$(BIN)/python -m tests.bench.recall $(DATA) $(ARGS)
+	$(BIN)/python -m tests.bench.recalling $(DATA)
 	$(BIN)/python -m tests.bench.recall_study $(DATA)
 
 .PHONY: bench-finding

@@ -34,7 +34,9 @@ from tests.bench.serving import serving
 CONVERSATIONS_CHOSEN_ON = 3
 OWN = "own"
 ABSTENTION = "abstention"
-MODES = (SearchMode.HYBRID, SearchMode.VECTOR, SearchMode.KEYWORD)
+RECALL = "recall"
+MODES = (*map(str, (SearchMode.HYBRID, SearchMode.VECTOR, SearchMode.KEYWORD)), RECALL)
+"""The modes of a search of documents, and a recall over all kinds."""
 HEADINGS = (
     "texts",
     "foreign questions",
@@ -45,9 +47,11 @@ HEADINGS = (
     "own kept at 5 %",
     "own kept",
     "foreign told",
+    "told if 5 % of own are",
 )
 AT_ONCE = 4
 STEPS = np.arange(101) / 100
+EXCESS = np.arange(-40, 81) / 100
 
 Floats = NDArray[np.float64]
 
@@ -77,7 +81,7 @@ class Bests:
         return float(np.mean(self.is_relevant if floor is None else self.relevance >= floor))
 
 
-Measured = dict[tuple[str, str, SearchMode], Bests]
+Measured = dict[tuple[str, str, str], Bests]
 """By the name of the corpus, the origin of the questions, and the mode."""
 
 
@@ -159,31 +163,36 @@ def _of_languages(folder: Path, questions_max: int) -> Iterator[Corpus]:
             )
 
 
-def measure(client: Client, corpus: Corpus, progress: Progress) -> Measured:
-    """Stores the texts, and asks every question in every mode."""
+def measure(client: Client, corpus: Corpus, modes: Sequence[str], progress: Progress) -> Measured:
+    """Stores the texts, and asks every question in each of the modes."""
     scope = Scope(project=corpus.name)
     documents = (Document(f"{corpus.name}/{number}", text, scope=scope) for number, text in enumerate(corpus.texts))
     stored = client.documents.put_many(documents, timeout=900.0)
     for result in stored:
         if result.error:
             raise result.error
-    task = progress.add_task(corpus.name, total=len(MODES) * sum(map(len, corpus.questions.values())))
+    task = progress.add_task(corpus.name, total=len(modes) * sum(map(len, corpus.questions.values())))
 
-    def best(text: str, mode: SearchMode) -> tuple[float, float, bool]:
-        answer = client.documents.search(text, limit=1, scope=scope, mode=mode, view=View.IDS)
+    def best(text: str, mode: str) -> tuple[float, float, bool]:
         progress.advance(task)
+        if mode == RECALL:
+            recalled = client.recall(text, project=corpus.name, limit=1, view=View.IDS)
+            # The floor of a recall depends on what is near to the question, so the curve is that of what exceeds it.
+            excess = recalled.best_relevance - (recalled.relevance_floor or 0.0)
+            return excess, 0.0, not recalled.nothing_relevant
+        answer = client.documents.search(text, limit=1, scope=scope, mode=mode, view=View.IDS)
         return answer.best_relevance or 0.0, answer.diagnostics.relevance_floor or 0.0, not answer.nothing_relevant
 
     measured = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for origin, texts in corpus.questions.items():
-            for mode in MODES:
+            for mode in modes:
                 found = np.array(list(pool.map(best, texts, [mode] * len(texts))), np.float64)
                 measured[corpus.name, origin, mode] = Bests(found[:, 0], found[:, 1], found[:, 2] > 0.0)
     return measured
 
 
-def pooled(measured: Measured, among: Sequence[Corpus], origin: str, mode: SearchMode) -> Bests:
+def pooled(measured: Measured, among: Sequence[Corpus], origin: str, mode: str) -> Bests:
     """The questions of one origin about all these texts."""
     found = [measured[corpus.name, origin, mode] for corpus in among]
     return Bests(
@@ -200,20 +209,27 @@ def auc(own: Floats, foreign: Floats) -> float:
     return float(places.mean() / 2 / len(foreign))
 
 
-def rows(measured: Measured, among: Sequence[Corpus]) -> Iterator[tuple[str, ...]]:
+def rows(measured: Measured, among: Sequence[Corpus], modes: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The rows of the table, one for each part of the texts, origin of foreign questions, and mode."""
     for part in dict.fromkeys(corpus.part for corpus in among):
         of_part = [corpus for corpus in among if corpus.part == part]
         for origin in of_part[0].questions:
-            for mode in MODES if origin != OWN else ():
+            for mode in modes if origin != OWN else ():
                 own, foreign = (pooled(measured, of_part, each, mode) for each in (OWN, origin))
                 at_five = own.share(float(np.nextafter(np.quantile(foreign.relevance, 0.95), 1.0)))
                 counts = (str(len(own.relevance)), str(len(foreign.relevance)))
-                shares = (auc(own.relevance, foreign.relevance), at_five, own.share(), 1 - foreign.share())
-                yield (part, origin, mode.value, *counts, *(f"{share:.3f}" for share in shares))
+                told_at_five = 1 - foreign.share(float(np.quantile(own.relevance, 0.05)))
+                shares = (
+                    auc(own.relevance, foreign.relevance),
+                    at_five,
+                    own.share(),
+                    1 - foreign.share(),
+                    told_at_five,
+                )
+                yield (part, origin, mode, *counts, *(f"{share:.3f}" for share in shares))
 
 
-def best_floor(measured: Measured, among: Sequence[Corpus], mode: SearchMode) -> tuple[float, float]:
+def best_floor(measured: Measured, among: Sequence[Corpus], mode: str) -> tuple[float, float]:
     """The floor that tells own from foreign questions best, and how well: the mean of the share of own ones that reach
     it and of foreign ones that do not. All parts and origins count equally.
     """
@@ -231,20 +247,19 @@ def best_floor(measured: Measured, among: Sequence[Corpus], mode: SearchMode) ->
 
 
 def draw(measured: Measured, among: Sequence[Corpus], file: Path) -> None:
-    """Writes a picture of the shares of own and foreign questions over the floor, of hybrid searches."""
+    """Writes a picture of the shares of own and foreign questions whose best item exceeds the floor of a recall."""
     parts = list(dict.fromkeys(corpus.part for corpus in among))
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "mnemon"}):
         figure = Figure(figsize=(3.2 * len(parts), 3.4), layout="constrained")
         for axes, part in zip(figure.subplots(1, len(parts), sharey=True), parts, strict=True):
             of_part = [corpus for corpus in among if corpus.part == part]
             for origin in of_part[0].questions:
-                found = pooled(measured, of_part, origin, SearchMode.HYBRID)
+                found = pooled(measured, of_part, origin, RECALL)
                 style = {"color": "tab:blue", "linewidth": 2} if origin == OWN else {"linestyle": "--"}
-                shares = [found.share(floor) for floor in STEPS]
-                axes.plot(STEPS, shares, label=origin, **style)
-            own = pooled(measured, of_part, OWN, SearchMode.HYBRID)
-            axes.axvline(np.median(own.floor), color="black", linewidth=1, linestyle=":", label="floor")
-            axes.set(title=part, xlabel="best relevance", xlim=(0, 1), ylim=(0, 1.02))
+                shares = [found.share(excess) for excess in EXCESS]
+                axes.plot(EXCESS, shares, label=origin, **style)
+            axes.axvline(0.0, color="black", linewidth=1, linestyle=":", label="floor")
+            axes.set(title=part, xlabel="best relevance above the floor", xlim=(-0.4, 0.8), ylim=(0, 1.02))
             axes.grid(alpha=0.3)
             axes.legend(fontsize="x-small")
         figure.axes[0].set_ylabel("share of questions that reach it")
@@ -255,20 +270,21 @@ def draw(measured: Measured, among: Sequence[Corpus], file: Path) -> None:
 @click.argument("data", type=click.Path(path_type=Path))
 @click.option("--address", help="Measure a server that runs already; by default one is started.")
 @click.option("--questions", "questions_max", default=150, help="Maximum number of questions of a language.")
+@click.option("--modes", default=",".join(MODES), show_default=True, help="Modes, separated by commas.")
 @click.option("--floors", is_flag=True, help="Choose the floors, on the texts that are for that.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the reported hybrid searches.")
-def main(data: Path, address: str | None, *, questions_max: int, floors: bool, plot: Path | None) -> None:
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the reported recalls.")
+def main(data: Path, address: str | None, *, questions_max: int, modes: str, floors: bool, plot: Path | None) -> None:
     """Measures the best match of every question, and prints a table."""
     found = corpora(data, questions_max, np.random.default_rng(0))
     among = [corpus for corpus in found if corpus.chosen_on is floors]
     measured: Measured = {}
     with serving(address) as client, Progress(console=Console(stderr=True)) as progress:
         for corpus in among:
-            measured |= measure(client, corpus, progress)
+            measured |= measure(client, corpus, modes.split(","), progress)
     click.echo(machine.describe() + "\n")
-    for cells in (HEADINGS, ("---",) * len(HEADINGS), *rows(measured, among)):
+    for cells in (HEADINGS, ("---",) * len(HEADINGS), *rows(measured, among, modes.split(","))):
         click.echo(f"| {' | '.join(cells)} |")
-    for mode in MODES if floors else ():
+    for mode in modes.split(",") if floors else ():
         floor, gain = best_floor(measured, among, mode)
         click.echo(f"\n{mode}: the floor {floor:.2f} tells {gain:.3f}")
     if plot:

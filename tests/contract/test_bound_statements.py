@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.errors import MnemonError, NotFoundError, ThrottledError
 from mnemon_server.domain.records import Scope
-from mnemon_server.domain.resolution import MemoryRef
-from mnemon_server.domain.semantic import ConflictPolicy, SaveSemantic, SemanticFilter, SemanticMemory, SimilarQuery
+from mnemon_server.domain.semantic import (
+    ConflictPolicy,
+    MemoryRef,
+    SaveSemantic,
+    SemanticFilter,
+    SemanticMemory,
+    SimilarQuery,
+)
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.bound import BoundVault

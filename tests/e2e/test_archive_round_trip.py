@@ -171,7 +171,7 @@ async def test_vectors_of_another_model_are_refused_or_computed_again(tmp_path: 
             await outcomes(target, archive)
         assert [memory async for memory in target.memories.list()] == []
         assert await outcomes(target, archive, embed_anew=True) == {"created": 1}
-        [match] = await target.recall("Ada likes green tea.", mode="vector")
+        [match] = await target.memories.search("Ada likes green tea.", mode="vector")
         assert match.similarity == pytest.approx(1.0, abs=1e-6)
 
 

@@ -59,14 +59,19 @@ async def fill(client: mnemon.AsyncClient, name: str) -> str:
     return memory.memory_id
 
 
+def recalled(answer: mnemon.RecallAnswer) -> list[Any]:
+    """What a recall tells, without how long it took."""
+    return [(item.record, item.score, item.duplicates) for item in answer] + [answer.context, answer.best_relevance]
+
+
 async def everything(client: mnemon.AsyncClient) -> list[Any]:
     """All that a client is told about its records."""
     modes = ("vector", "keyword", "hybrid")
     return [
         *[scores(await client.documents.search("Who sits by the window?", mode=mode)) for mode in modes],
-        *[scores(await client.recall("early flights of the window", mode=mode)) for mode in modes],
+        *[scores(await client.memories.search("early flights of the window", mode=mode)) for mode in modes],
         *[scores(await client.facts.search("window", subtree=True, mode=mode)) for mode in modes],
-        scores(await client.recall("early flights", user="ada")),
+        scores(await client.memories.search("early flights", user="ada")),
         [each async for each in client.documents.list()],
         [each.memory_id async for each in client.memories.list(show_deleted=True)],
         [each.key async for each in client.facts.list(subtree=True)],
@@ -80,6 +85,7 @@ async def everything(client: mnemon.AsyncClient) -> list[Any]:
         await client.memories.count(),
         await client.memories.count(user="ada"),
         [each.memory.memory_id async for each in client.memories.forecast(by=timedelta(days=400))],
+        recalled(await client.recall("Who took the early train by the window?")),
     ]
 
 

@@ -47,7 +47,9 @@ def test_every_service_works_and_stored_records_stay(tmp_path: Path, sockets: Pa
     with Mnemon(tmp_path / "data", **SETTINGS) as memory:
         assert memory.facts.get(ADA, "seat").value == {"content": "Ada prefers window seats.", "rank": 5}
         assert memory.documents.get("note").content == "Ada dislikes early flights."
-        assert [match.memory.content for match in memory.recall("Turin", user="ada").results] == ["Ada lives in Turin."]
+        assert [match.memory.content for match in memory.memories.search("Turin", user="ada").results] == [
+            "Ada lives in Turin."
+        ]
         search = mnemon.create_search_memory_tool(store=memory)
         assert "Ada has a cat." in search(query="cat", config={"user_id": "ada"})
 

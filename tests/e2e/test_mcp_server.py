@@ -33,7 +33,7 @@ from tests.support.ports import HeldPort
 from tests.support.server import START_S, clean_environment, server_process
 
 ADA = ("--user", "ada")
-TOOLS = {"manage_memory", "search_memory", "search_knowledge", "query_timeline"}
+TOOLS = {"manage_memory", "search_memory", "search_knowledge", "query_timeline", "recall"}
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -156,7 +156,8 @@ async def test_a_memory_is_updated_and_deleted(url: str, client: mnemon.Client) 
         ("query_timeline", {"user": "bob"}, "user"),
         ("query_timeline", {"since": "2025-01-02", "until": "2025-01-01"}, ""),
         ("launch_rocket", {}, "launch_rocket"),
-        ("launch_rocket", {}, "'manage_memory', 'search_memory', 'search_knowledge', 'query_timeline'"),
+        ("launch_rocket", {}, "'manage_memory', 'search_memory', 'search_knowledge', 'query_timeline', 'recall'"),
+        ("recall", {"query": "x", "kinds": ["rules"]}, "kinds"),
     ],
     ids=str,
 )
@@ -204,6 +205,21 @@ async def test_the_timeline_belongs_to_the_user(url: str) -> None:
         assert await told(since="2024-05-01", until="2024-05-01") == [train]
         assert await told(event_types=["conversation"]) == [train]
         assert (await told(query="early train"))[0] == train
+
+
+async def test_a_model_recalls_all_that_is_known_of_its_user(url: str, client: mnemon.Client) -> None:
+    client.facts.put(("user", "ada"), "seat", {"content": "Ada sits on the left of the early train."})
+    client.facts.put(("user", "bob"), "seat", {"content": "Bob sits on the right of the early train."})
+    async with McpClient(url) as tools:
+
+        async def told(**arguments: Any) -> str:
+            return text_of(await tools.call_tool("recall", {"query": "Ada, early train", **arguments}))
+
+        both = (await told()).splitlines()
+        assert [line.partition(" ")[2][11:] for line in both][:1] == ["Ada asked for the early train."]
+        assert any("Ada sits on the left" in line for line in both) and not any("Bob" in line for line in both)
+        assert "Ada sits" not in await told(kinds=["events"])
+        assert await told(until="2020-01-01") == "Nothing relevant is known."
 
 
 async def test_a_search_of_long_events_returns_the_beginning_of_each(address: str, client: mnemon.Client) -> None:

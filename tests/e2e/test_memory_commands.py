@@ -35,7 +35,7 @@ def remembered(address: str, text: str, *options: str) -> str:
     return memory_id
 
 
-@pytest.mark.parametrize("command", [("recall",), ("search",), ("facts", "search"), ("similar",)])
+@pytest.mark.parametrize("command", [("remembered",), ("search",), ("facts", "search"), ("similar",)])
 def test_a_search_says_that_nothing_relevant_was_found(address: str, memory: Client, command: tuple[str, ...]) -> None:
     text = "The night train to Vienna leaves at nine."
     remembered(address, text)
@@ -64,15 +64,15 @@ def test_a_remembered_text_is_recalled_with_its_tags(address: str, memory: Clien
         True,
         {"score": 5},
     )
-    shown = run(address, "recall", "green tea", "--limit", "1", "--explain").stdout
+    shown = run(address, "remembered", "green tea", "--limit", "1", "--explain").stdout
     for part in ("Ada likes green tea.", memory_id, "type=preference", "user=ada", "100%", "words: green, tea"):
         assert part in shown
     assert "Friday" not in shown
-    [answer] = run_json(address, "recall", "tea", "--user", "ada", "--where", "metadata.score>=3", "--since", "1h")
+    [answer] = run_json(address, "remembered", "tea", "--user", "ada", "--where", "metadata.score>=3", "--since", "1h")
     assert [hit["memory_id"] for hit in answer["results"]] == [memory_id]
-    assert "nothing found" in run(address, "recall", "tea", "--where", "metadata.score>5").stdout
-    assert memory_id in run(address, "recall", "tea", "--where", "is_global=true").stdout
-    refused = run(address, "recall", "tea", "--where", "is_global=yes")
+    assert "nothing found" in run(address, "remembered", "tea", "--where", "metadata.score>5").stdout
+    assert memory_id in run(address, "remembered", "tea", "--where", "is_global=true").stdout
+    refused = run(address, "remembered", "tea", "--where", "is_global=yes")
     assert refused.returncode == 1
     assert 'where.is_global: takes true or false, not the text "yes"' in refused.stderr
 

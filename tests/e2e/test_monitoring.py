@@ -67,7 +67,7 @@ def load(address: str) -> Iterator[None]:
         client.remember(f"Ada likes tea number {next(numbers)}.", user="ada")
         client.documents.put("passport", "To renew a passport, bring the old one.")
         client.timeline.add("conversation", "Ada moved to Bern.", user="ada", importance=0.9)
-        client.recall("tea", user="ada")
+        client.memories.search("tea", user="ada")
         list(client.memories.add_many(["Ada has a boat."]))
 
     def watch(client: Client) -> None:

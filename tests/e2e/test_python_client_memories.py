@@ -100,7 +100,7 @@ def test_the_same_request_id_stores_one_memory(client: Client) -> None:
 
 @pytest.mark.parametrize("mode", [None, "hybrid", "vector", "keyword"])
 def test_a_recall_finds_the_nearest_first_and_says_why(client: Client, ids: dict[str, str], mode: str | None) -> None:
-    answer = client.recall("green tea", mode=mode, explain=True)
+    answer = client.memories.search("green tea", mode=mode, explain=True)
 
     best = answer[0]
     assert (best.memory_id, best.content) == (ids["tea"], "Ada likes green tea.")
@@ -110,22 +110,22 @@ def test_a_recall_finds_the_nearest_first_and_says_why(client: Client, ids: dict
     assert (best.similarity is None) == (mode == "keyword")
     assert (best.keyword_score is None) == (mode == "vector")
     assert answer.diagnostics.mode == (mode or "hybrid")
-    assert client.recall("green tea", limit=1, mode=mode)[0].explanation is None
+    assert client.memories.search("green tea", limit=1, mode=mode)[0].explanation is None
 
 
 def test_an_answer_says_that_nothing_relevant_was_found(client: Client, ids: dict[str, str]) -> None:
-    own = client.recall("When does the night train to Vienna leave?")
+    own = client.memories.search("When does the night train to Vienna leave?")
     assert (own.best_relevance, own.nothing_relevant) == (own[0].score, False)
 
-    foreign = client.recall("How long does sourdough bread have to rest?")
+    foreign = client.memories.search("How long does sourdough bread have to rest?")
     floor = foreign.diagnostics.relevance_floor
     assert floor is not None
     assert foreign[0].score == foreign.best_relevance < floor < own[0].score
     assert foreign.nothing_relevant
     assert foreign.to_dict()["diagnostics"]["nothing_relevant"]
-    lower = client.recall("How long does sourdough bread have to rest?", min_score=foreign[0].score / 2)
+    lower = client.memories.search("How long does sourdough bread have to rest?", min_score=foreign[0].score / 2)
     assert (len(lower) > 0, lower.nothing_relevant) == (True, False)
-    assert client.recall("anything", user="nobody").best_relevance == 0.0
+    assert client.memories.search("anything", user="nobody").best_relevance == 0.0
 
 
 def test_a_recall_by_vector_finds_what_was_given_with_it(client: Client) -> None:
@@ -134,7 +134,7 @@ def test_a_recall_by_vector_finds_what_was_given_with_it(client: Client) -> None
     client.remember("first axis", embedding=first)
     client.remember("second axis", embedding=second)
 
-    answer = client.recall(vector=second)
+    answer = client.memories.search(vector=second)
 
     assert answer[0].content == "second axis"
     assert answer[0].similarity == pytest.approx(1, abs=1e-3)
@@ -163,7 +163,7 @@ def test_filters_mean_the_same_in_every_method(client: Client, ids: dict[str, st
         ({"reinforced_from": datetime.now(UTC) - timedelta(hours=1)}, set()),
     ]
     for which, expected in cases:
-        recalled = client.recall("tea train report", mode="keyword", **which)
+        recalled = client.memories.search("tea train report", mode="keyword", **which)
         assert {names[match.memory_id] for match in recalled} == expected, which
         assert {names[memory.memory_id] for memory in client.memories.list(**which)} == expected, which
         assert client.memories.count(**which) == len(expected), which
@@ -193,7 +193,7 @@ def test_an_update_changes_what_is_given_and_leaves_the_rest(client: Client, ids
         "preference",
     )
     assert (changed.metadata, changed.revision) == ({"score": 7}, 2)
-    assert client.recall("black tea", limit=1)[0].memory_id == ids["tea"]
+    assert client.memories.search("black tea", limit=1)[0].memory_id == ids["tea"]
     assert client.memories.update(ids["tea"], metadata={}, decay="contextual").metadata == {}
     with pytest.raises(mnemon.RevisionMismatchError):
         client.memories.update(ids["tea"], content="late", expected_revision=1)
@@ -210,7 +210,7 @@ def test_a_forgotten_memory_is_found_again_only_after_it_was_restored(client: Cl
     receipt = client.memories.delete(ids["tea"])
 
     assert (receipt.id, receipt.outcome) == (ids["tea"], mnemon.WriteOutcome.DELETED)
-    assert ids["tea"] not in {match.memory_id for match in client.recall("green tea")}
+    assert ids["tea"] not in {match.memory_id for match in client.memories.search("green tea")}
     with pytest.raises(mnemon.MemoryNotFoundError):
         client.memories.get(ids["tea"])
     with pytest.raises(mnemon.InvalidOperationError):
@@ -221,7 +221,7 @@ def test_a_forgotten_memory_is_found_again_only_after_it_was_restored(client: Cl
     assert client.memories.status().deleted_count == 1
 
     assert client.memories.undelete(ids["tea"]).content == "Ada likes green tea."
-    assert client.recall("green tea")[0].memory_id == ids["tea"]
+    assert client.memories.search("green tea")[0].memory_id == ids["tea"]
     with pytest.raises(mnemon.InvalidOperationError):
         client.memories.undelete(ids["tea"])
 
@@ -267,7 +267,7 @@ def test_faded_memories_are_left_out_unless_requested(tmp_path: Path) -> None:
         wait_until(lambda: client.memories.get(memory.memory_id).confidence < 0.9)
 
         def found(min_confidence: float) -> set[str]:
-            answer = client.recall("it rains", mode="vector", min_confidence=min_confidence)
+            answer = client.memories.search("it rains", mode="vector", min_confidence=min_confidence)
             return {match.memory_id for match in answer}
 
         assert found(0.9) == {lasting.memory_id}

@@ -153,7 +153,6 @@ def test_a_purge_by_metadata_that_no_memory_has_is_refused(client: Client) -> No
     [
         lambda client, **most: client.documents.search("tea", **most),
         lambda client, **most: client.memories.search("tea", **most),
-        lambda client, **most: client.recall("tea", **most),
         lambda client, **most: client.facts.search("tea", namespace=("user", "ada"), **most),
         lambda client, **most: client.semantic.search("Ada likes tea 1.", min_similarity=0.1, **most),
         lambda client, **most: client.timeline.search("tea", user="ada", **most),

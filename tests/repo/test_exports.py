@@ -49,7 +49,7 @@ def test_every_value_and_error_is_exported() -> None:
     }
 
     parts_of_filters = {"Operator", "Condition", "AllOf", "AnyOf", "Negation"}
-    assert public - set(mnemon.__all__) == {"Answer", "JsonValue", *parts_of_filters}
+    assert public - set(mnemon.__all__) == {"Answer", "Items", "JsonValue", *parts_of_filters}
 
 
 def test_the_package_declares_that_it_is_typed() -> None:

@@ -38,7 +38,7 @@ def test_every_file_sets_its_package_for_every_language() -> None:
 
 METHODS = [rpc.method for rpc in rpcs()]
 READ = re.compile(
-    "(Batch)?(Arbitrate|Check|Count|Detect|Export|Find|Forecast|Get|List|Parse|Preview|Query|Resolve|Search|Summarize|Watch|WhoAmI)"
+    "(Batch)?(Arbitrate|Check|Count|Detect|Export|Find|Forecast|Get|List|Parse|Preview|Query|Recall|Resolve|Search|Summarize|Watch|WhoAmI)"
 )
 SAME_AGAIN = {"CreateBackup", "ImportRecords", "RebuildIndex", "CreateTenant", "UpdateTenant", "DeleteTenant"}
 """Writes that do no more when they are repeated, such as an import of what is there, or that change no vault."""

@@ -171,7 +171,7 @@ async def _asked_of_memories(client: AsyncClient) -> AsyncIterator[tuple[str, An
     yield "forecast", [each.to_dict() async for each in client.memories.forecast(TIME.replace(year=2030))]
     for query in QUERIES:
         for mode in ("hybrid", "vector", "keyword"):
-            answer = await client.recall(query, mode=mode, min_confidence=0.0, explain=True)
+            answer = await client.memories.search(query, mode=mode, min_confidence=0.0, explain=True)
             yield f"recall {mode} {query}", answer.to_dict()
 
 

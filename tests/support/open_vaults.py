@@ -41,6 +41,7 @@ def open_vault_with(
         archive=nothing,
         backups=nothing,
         erasure=nothing,
+        recall=nothing,
         feed=feed,
         model=nothing,
         vault_id="",

@@ -139,6 +139,7 @@ from mnemon._values.filters import FilterLike as FilterLike
 from mnemon._values.memories import DecayPolicy as DecayPolicy
 from mnemon._values.memories import MatchExplanation as MatchExplanation
 from mnemon._values.memories import Memory as Memory
+from mnemon._values.memories import MemoryAnswer as MemoryAnswer
 from mnemon._values.memories import MemoryFilters as MemoryFilters
 from mnemon._values.memories import MemoryForecast as MemoryForecast
 from mnemon._values.memories import MemoryLike as MemoryLike
@@ -148,10 +149,13 @@ from mnemon._values.memories import MemoryStatus as MemoryStatus
 from mnemon._values.memories import MemoryTagChanges as MemoryTagChanges
 from mnemon._values.memories import MemoryTags as MemoryTags
 from mnemon._values.memories import PurgeReceipt as PurgeReceipt
-from mnemon._values.memories import RecallAnswer as RecallAnswer
 from mnemon._values.memories import RememberResult as RememberResult
 from mnemon._values.memories import ScorePart as ScorePart
 from mnemon._values.memories import VectorIndexStatus as VectorIndexStatus
+from mnemon._values.recall import KindDiagnostics as KindDiagnostics
+from mnemon._values.recall import RecallAnswer as RecallAnswer
+from mnemon._values.recall import RecallItem as RecallItem
+from mnemon._values.recall import RecordReference as RecordReference
 from mnemon._values.rules import LoadReceipt as LoadReceipt
 from mnemon._values.rules import MergeRule as MergeRule
 from mnemon._values.rules import ResolvedRule as ResolvedRule

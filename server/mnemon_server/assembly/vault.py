@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from mnemon_server.assembly.master_keys import read_master_keys
 from mnemon_server.assembly.records import open_records
-from mnemon_server.assembly.settings import event_retention_settings, event_store_settings, is_in_memory
+from mnemon_server.assembly.settings import (
+    event_retention_settings,
+    event_store_settings,
+    is_in_memory,
+    search_settings,
+)
 from mnemon_server.assembly.stores import (
     backups_of,
     feed_readers,
@@ -53,10 +58,13 @@ from mnemon_server.services.events.retention import EventRetention
 from mnemon_server.services.events.store import EventStore
 from mnemon_server.services.facts.expiry import FactExpiry
 from mnemon_server.services.memories.store import MemoryStore
+from mnemon_server.services.recall.kinds import Stores
+from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.rules.files import apply_rules_file
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.tools.registry import ToolRegistry
+from mnemon_server.services.tools.service import ToolRunner
 from mnemon_server.services.vaults import OpenVault
 
 if TYPE_CHECKING:
@@ -146,18 +154,25 @@ def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
 def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
     part, refusing = BoundVault(vault, bounds), _Refusing()
     others: dict[str, Any] = dict.fromkeys(("rules", "bridge", "archive", "backups", "erasure"), refusing)
-    memories = whole.memories.over(part.collection(MEMORIES), bounds)
-    facts = whole.facts.over(part)
+    stores = Stores(
+        whole.documents.over(part.collection(DOCUMENTS)),
+        whole.memories.over(part.collection(MEMORIES), bounds),
+        whole.facts.over(part),
+        whole.semantic.over(part),
+        whole.episodic.over(part.events),
+    )
+    tools = whole.tools.over(stores.facts, bounds, bounds.digest(vault.changes.origin, b"requests").hex())
     return replace(
         whole,
-        documents=whole.documents.over(part.collection(DOCUMENTS)),
-        memories=memories,
-        semantic=whole.semantic.over(part),
+        documents=stores.documents,
+        memories=stores.memories,
+        semantic=stores.semantic,
         conflicts=whole.conflicts.over(part, bounds),
-        facts=facts,
-        episodic=whole.episodic.over(part.events),
-        feed=whole.feed.within(bounds, feed_readers(part, memories)),
-        tools=whole.tools.over(facts, bounds, bounds.digest(vault.changes.origin, b"requests").hex()),
+        facts=stores.facts,
+        episodic=stores.events,
+        feed=whole.feed.within(bounds, feed_readers(part, stores.memories)),
+        tools=tools,
+        recall=whole.recall.over(stores, tools),
         page_key=bounds.digest(vault.changes.epoch, b"pages"),
         **others,
     )
@@ -226,6 +241,13 @@ def make_bridge(vault: Vault, semantic: SemanticStore, offload: Offload) -> Brid
     return Bridge(vault, vault.events, semantic, offload=offload)
 
 
+def make_recall(
+    settings: Settings, stores: Stores, tools: ToolRunner, batcher: EmbeddingBatcher, offload: Offload
+) -> RecallStore:
+    """Creates the service that asks all kinds of records at once."""
+    return RecallStore(stores, tools, batcher, search_settings(settings, batcher).fusion, offload)
+
+
 READER_THREADS = 4
 TOOL_THREADS = 2
 """Parsing a hostile text of 1 MiB takes seconds. Only other texts for these threads wait for it."""
@@ -290,6 +312,9 @@ async def open_vault_of(
             archive=archive,
             backups=await stack.enter_async_context(open_backups(settings, tenant, vault)),
             erasure=erasure,
+            recall=make_recall(
+                settings, Stores(documents, memories, facts, semantic, episodic), tools, batcher, offload
+            ),
             feed=feed,
             model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],

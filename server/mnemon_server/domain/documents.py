@@ -136,6 +136,10 @@ class SearchQuery:
 
     text: str = ""
     vector: Sequence[float] | None = None
+    of_model: bool = False
+    """For a recall: the server's model made `vector`, which counts like that of the text; the answer tells how near the
+    nearest are.
+    """
     top_k: int = TOP_K_DEFAULT
     where: DocumentFilter = DocumentFilter()
     mode: SearchMode | None = None

@@ -1,7 +1,7 @@
 """Episodic events, and the requests and answers of the timeline."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -118,6 +118,8 @@ class WindowQuery:
     after: EventPosition | None = None
     """The last event of the previous page."""
     text: str | None = None
+    vector: Sequence[float] | None = None
+    """Of the server's model, compared instead of that of `text`; only with a text, which may be empty."""
     mode: SearchMode = SearchMode.HYBRID
 
 

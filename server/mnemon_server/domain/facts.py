@@ -192,6 +192,10 @@ class FactQuery:
     filter: FactFilter
     text: str = ""
     vector: Sequence[float] | None = None
+    of_model: bool = False
+    """For a recall: the server's model made `vector`, which counts like that of the text; the answer tells how near the
+    nearest are.
+    """
     limit: int = LIMIT_DEFAULT
     offset: int = 0
     mode: SearchMode | None = None

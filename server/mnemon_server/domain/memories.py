@@ -148,6 +148,10 @@ class MemoryQuery:
 
     text: str = ""
     vector: Sequence[float] | None = None
+    of_model: bool = False
+    """For a recall: the server's model made `vector`, which counts like that of the text; the answer tells how near the
+    nearest are.
+    """
     limit: int = LIMIT_DEFAULT
     where: MemoryFilter = MemoryFilter()
     mode: SearchMode | None = None

@@ -133,6 +133,10 @@ class FilterNotes:
     """Applied, so nothing was found: the key occurs only with values of other types."""
 
 
+NEAREST_MAX = 100
+"""So many of the nearest passages tell how near unrelated ones are to a question."""
+
+
 @dataclass(frozen=True, slots=True)
 class Relevance:
     """How well the best match of a query fits it, 0 to 1."""
@@ -143,6 +147,8 @@ class Relevance:
     """The relevance below which matches are mostly unrelated to the query; None if unknown."""
     is_near: bool = False
     """Whether the best match is relevant by its meaning alone, though its relevance may be below the floor."""
+    nearest: tuple[float, ...] = ()
+    """For a recall: the highest cosines, descending, of at most NEAREST_MAX passages."""
 
     @property
     def is_low(self) -> bool:

@@ -204,3 +204,9 @@ def _cosine(fusion: Fusion, vector_part: float) -> float:
     """The cosine of a vector part, which counts from the model's zero."""
     zero = 1.0 - 1.0 / fusion.slope
     return vector_part + (1.0 - vector_part) * zero
+
+
+def vector_part(fusion: Fusion, cosine: float) -> float:
+    """The vector part of a cosine, 0 to 1."""
+    zero = 1.0 - 1.0 / fusion.slope
+    return min(max((cosine - zero) * fusion.slope, 0.0), 1.0)

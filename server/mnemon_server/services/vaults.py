@@ -25,6 +25,7 @@ from mnemon_server.services.events.store import EventStore
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.memories.store import MemoryStore
+from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.tools.service import ToolRunner
@@ -53,6 +54,7 @@ class OpenVault:
     archive: ArchiveStore
     backups: BackupStore
     erasure: Eraser
+    recall: RecallStore
     feed: ChangeFeed
     model: EmbeddingModel
     """Makes the vectors."""

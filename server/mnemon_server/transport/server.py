@@ -36,6 +36,8 @@ from mnemon.v1 import (
     knowledge_store_pb2_grpc,
     memory_pb2,
     memory_pb2_grpc,
+    recall_pb2,
+    recall_pb2_grpc,
     rules_pb2,
     rules_pb2_grpc,
     semantic_pb2,
@@ -86,6 +88,7 @@ from mnemon_server.transport.servicers.events import EventServicer
 from mnemon_server.transport.servicers.facts import FactServicer
 from mnemon_server.transport.servicers.knowledge_store import KnowledgeStoreServicer
 from mnemon_server.transport.servicers.memory import MemoryServicer
+from mnemon_server.transport.servicers.recall import RecallServicer
 from mnemon_server.transport.servicers.rules import RulesServicer
 from mnemon_server.transport.servicers.semantic import SemanticServicer
 from mnemon_server.transport.servicers.server import ServerServicer
@@ -152,6 +155,7 @@ DESCRIPTORS = tuple(
         archive_pb2,
         backup_pb2,
         erase_pb2,
+        recall_pb2,
         changes_pb2,
         server_pb2,
     )
@@ -160,7 +164,9 @@ DESCRIPTORS = tuple(
 SERVICES = tuple(service.full_name for service in DESCRIPTORS)
 _PATHS = frozenset(f"/{service.full_name}/{method.name}" for service in DESCRIPTORS for method in service.methods)
 INDEXED_SERVICES = tuple(
-    service.full_name for file in (semantic_pb2, episodic_pb2) for service in file.DESCRIPTOR.services_by_name.values()
+    service.full_name
+    for file in (semantic_pb2, episodic_pb2, recall_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
 )
 """The services that serve once the indexes are warm."""
 DRAIN_S = 3.0
@@ -214,6 +220,7 @@ class GrpcServer:
         self._archive = ArchiveServicer()
         self._backups = BackupServicer()
         self._erasures = EraseServicer()
+        self._recall = RecallServicer()
         self._changes = ChangeServicer()
         self._info = ServerServicer(settings)
         self._answers = AnswerMemory(settings.answer_memory_mib << 20)
@@ -367,6 +374,7 @@ class GrpcServer:
         archive_pb2_grpc.add_ArchiveServiceServicer_to_server(self._archive, services)
         backup_pb2_grpc.add_BackupServiceServicer_to_server(self._backups, services)
         erase_pb2_grpc.add_EraseServiceServicer_to_server(self._erasures, services)
+        recall_pb2_grpc.add_RecallServiceServicer_to_server(self._recall, services)
         changes_pb2_grpc.add_ChangeServiceServicer_to_server(self._changes, services)
         server_pb2_grpc.add_ServerServiceServicer_to_server(self._info, services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
@@ -412,6 +420,7 @@ class GrpcServer:
             self._archive,
             self._backups,
             self._erasures,
+            self._recall,
             self._changes,
             self._info,
         )

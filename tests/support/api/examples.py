@@ -108,6 +108,11 @@ EXAMPLES: Final = (
         {"query": "Which window seats?", "filter": {"namespace": ["user"], "subtree": True}},
         "Ada prefers window seats.",
     ),
+    Example(
+        "RecallService/Recall",
+        {"query": "Where does Ada live?", "scope": _ADA, "maxTokens": 200},
+        "Ada lives in Munich.",
+    ),
     Example("ToolService/ListTools", {}, '"search_memory"'),
     Example(
         "ToolService/CallTool",

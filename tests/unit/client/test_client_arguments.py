@@ -118,8 +118,8 @@ def test_an_argument_of_a_wrong_type_is_named() -> None:
 @pytest.mark.parametrize(
     ("call", "field", "right"),
     [
-        (lambda client: client.recall("a", limit="5"), "limit", "must be a whole number, not '5'"),
-        (lambda client: client.recall("a", limit=True), "limit", "must be a whole number, not True"),
+        (lambda client: client.memories.search("a", limit="5"), "limit", "must be a whole number, not '5'"),
+        (lambda client: client.memories.search("a", limit=True), "limit", "must be a whole number, not True"),
         (
             lambda client: client.facts.put("user.a@b.co.uk", "k", {}),
             "namespace",
@@ -127,13 +127,21 @@ def test_an_argument_of_a_wrong_type_is_named() -> None:
         ),
         (lambda client: client.memories.list_page(page_size=10**30), "page_size", "must fit into 64 bits"),
         (lambda client: client.timeline.list(last_days=0.5), "last_days", "whole number"),
-        (lambda client: client.recall("a", timeout=timedelta(seconds=5)), "timeout", "its total_seconds() is one"),
+        (
+            lambda client: client.memories.search("a", timeout=timedelta(seconds=5)),
+            "timeout",
+            "its total_seconds() is one",
+        ),
         (
             lambda client: client.documents.search("a", scope="ada"),
             "scope",
             'must be a Scope, such as Scope(user="ada")',
         ),
-        (lambda client: client.recall("a", created_from=EARLIEST), "created_from", "within the years 1 to 9999 in UTC"),
+        (
+            lambda client: client.memories.search("a", created_from=EARLIEST),
+            "created_from",
+            "within the years 1 to 9999 in UTC",
+        ),
         (lambda client: client.memories.forecast(timedelta.max), "by", "before the year 10,000"),
     ],
 )
@@ -182,7 +190,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_an_unknown_argument_names_the_one_that_may_be_meant() -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="argument 'usr'; did you mean 'user'"):
-        client.recall("a", usr="ada")  # type: ignore[call-arg] # wrong on purpose
+        client.memories.search("a", usr="ada")  # type: ignore[call-arg] # wrong on purpose
 
 
 def test_an_asyncio_client_works_in_a_second_event_loop() -> None:

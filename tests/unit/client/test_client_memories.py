@@ -191,8 +191,8 @@ def test_a_contradictory_update_is_refused_and_the_argument_named(changes: dict[
 
 def test_recall_sends_every_argument() -> None:
     with scripted_server(lambda *_: pb.SearchMemoriesResponse()) as (address, server), Client(address) as client:
-        client.recall("tea")
-        client.recall(
+        client.memories.search("tea")
+        client.memories.search(
             vector=[1.0, 0.0],
             limit=3,
             min_confidence=0.0,
@@ -234,7 +234,7 @@ def _found(*_: Any) -> pb.SearchMemoriesResponse:
 
 def test_an_answer_is_a_sequence_of_its_results_with_diagnostics() -> None:
     with scripted_server(_found) as (address, _), Client(address) as client:
-        answer = client.recall("tea")
+        answer = client.memories.search("tea")
 
     first, second = answer
     assert (len(answer), answer[0], answer[1:]) == (2, first, (second,))

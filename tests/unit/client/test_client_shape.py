@@ -23,7 +23,6 @@ def named(message: Any) -> list[list[str]]:
 def test_remember_recall_and_watch_are_the_methods_of_the_objects() -> None:
     with Client("127.0.0.1:1") as client:
         assert client.remember == client.memories.add
-        assert client.recall == client.memories.search
         assert client.watch == client.changes.watch
 
 

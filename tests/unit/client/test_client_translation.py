@@ -63,7 +63,7 @@ ANSWERS = {
     "SaveSemanticMemoryResponse": mnemon.SaveAnswer,
     "SearchDocumentsResponse": mnemon.SearchAnswer,
     "SearchFactsResponse": mnemon.FactAnswer,
-    "SearchMemoriesResponse": mnemon.RecallAnswer,
+    "SearchMemoriesResponse": mnemon.MemoryAnswer,
     "SearchSimilarResponse": mnemon.SimilarityAnswer,
     "ServiceWarning": mnemon.ServiceWarning,
     "SummarizeRangeResponse": mnemon.EventSummary,

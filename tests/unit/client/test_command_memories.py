@@ -14,16 +14,16 @@ from mnemon import (
     Filter,
     MatchExplanation,
     Memory,
+    MemoryAnswer,
     MemoryForecast,
     MemoryMatch,
-    RecallAnswer,
     ScorePart,
     SearchDiagnostics,
     SearchMode,
 )
 from mnemon._cli.documents.sources import Unreadable
 from mnemon._cli.json_lines import MEMORY_LINES, Line, read_records
-from mnemon._cli.memories import forecast_table, memory_sheet, memory_table, recall_table
+from mnemon._cli.memories import forecast_table, match_table, memory_sheet, memory_table
 from mnemon._cli.options import comparison, future, moment, past
 from mnemon.v1.common_pb2 import STATE_READY, STATE_STARTING, STATE_UNAVAILABLE
 from mnemon.v1.knowledge_store_pb2 import CheckHealthResponse
@@ -182,7 +182,7 @@ def shown(renderable: object, width: int = 100) -> str:
 def test_a_recall_shows_score_confidence_text_id_and_tags_and_why() -> None:
     why = MatchExplanation((ScorePart("vector", 0.5, 0.6, 0.3),), ("tea",), "reinforced 3 days ago", 0, 4)
     memory = Memory("Ada likes tea.", memory_id="m-1", type="preference", user="ada", is_global=True, confidence=0.93)
-    text = shown(recall_table(RecallAnswer((MemoryMatch(memory, 0.5, explanation=why),), DIAGNOSTICS)))
+    text = shown(match_table(MemoryAnswer((MemoryMatch(memory, 0.5, explanation=why),), DIAGNOSTICS)))
 
     for part in ("0.500", "93%", "Ada likes tea.", "m-1", "type=preference", "user=ada", "global"):
         assert part in text
@@ -191,7 +191,7 @@ def test_a_recall_shows_score_confidence_text_id_and_tags_and_why() -> None:
 
 
 def test_empty_results_and_forecasts_say_so() -> None:
-    assert shown(recall_table(RecallAnswer((), DIAGNOSTICS))).strip() == "nothing found"
+    assert shown(match_table(MemoryAnswer((), DIAGNOSTICS))).strip() == "nothing found"
     assert shown(forecast_table([])).strip() == "nothing fades by then"
 
 
@@ -226,12 +226,12 @@ def test_a_table_of_memories_fits_the_width(width: int) -> None:
         (["remember", "text", "--decay", "never"], "reinforceable"),
         (["remember", "text", "--agent", ""], "--agent"),
         (["remember", "text", "--meta", "novalue"], "topic=travel"),
-        (["recall"], "QUERY"),
-        (["recall", "x", "--limit", "0"], "--limit"),
-        (["recall", "x", "--min-confidence", "2"], "--min-confidence"),
-        (["recall", "x", "--where", "score"], "metadata.score>=3"),
-        (["recall", "x", "--since", "soon"], "--since"),
-        (["recall", "x", "--user", ""], "--user"),
+        (["remembered"], "QUERY"),
+        (["remembered", "x", "--limit", "0"], "--limit"),
+        (["remembered", "x", "--min-confidence", "2"], "--min-confidence"),
+        (["remembered", "x", "--where", "score"], "metadata.score>=3"),
+        (["remembered", "x", "--since", "soon"], "--since"),
+        (["remembered", "x", "--user", ""], "--user"),
         (["memories", "m-1", "--type", "x"], "not both"),
         (["reinforce"], "MEMORY_ID"),
         (["forget"], "name memories"),

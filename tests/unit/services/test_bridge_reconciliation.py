@@ -9,8 +9,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DECISIONS
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.domain.resolution import MemoryRef
-from mnemon_server.domain.semantic import SaveSemantic, SemanticMemory
+from mnemon_server.domain.semantic import MemoryRef, SaveSemantic, SemanticMemory
 
 from tests.support.bridge_stores import BridgedStores, contents, details, happening, links, open_bridged
 from tests.support.semantic_stores import ADA

@@ -27,12 +27,15 @@ from mnemon_server.domain.conflicts import (
 from mnemon_server.domain.errors import ThrottledError
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope, SearchMode, View, WriteOutcome, WriteReceipt
-from mnemon_server.domain.resolution import Arbitrated, Detected, MemoryRef, MergedMemories, Unmerged
 from mnemon_server.domain.semantic import (
+    Arbitrated,
     ConflictPolicy,
     DeletedSemantic,
+    Detected,
     IndexState,
     IndexStatus,
+    MemoryRef,
+    MergedMemories,
     SavedSemantic,
     SaveSemantic,
     SemanticFilter,
@@ -43,6 +46,7 @@ from mnemon_server.domain.semantic import (
     SimilarityDiagnostics,
     SimilarQuery,
     Snapshot,
+    Unmerged,
 )
 from mnemon_server.transport.convert import conflicts
 from mnemon_server.transport.convert import conflicts as convert_conflicts

@@ -15,6 +15,7 @@ from mnemon._async.erasures import AsyncErasures
 from mnemon._async.facts import AsyncFacts
 from mnemon._async.keys import AsyncKeys
 from mnemon._async.memories import AsyncMemories
+from mnemon._async.recall import AsyncRecall
 from mnemon._async.rules import AsyncRules
 from mnemon._async.semantic import AsyncSemantic
 from mnemon._async.tenants import AsyncTenants
@@ -53,7 +54,7 @@ class AsyncClient:
         keys        API keys, on a server with authentication
         tenants     the tenants of a server, for operators
 
-    `remember` is `memories.add`, `recall` is `memories.search`, and `watch` is `changes.watch`.
+    `remember` is `memories.add`, `watch` is `changes.watch`, and `recall` searches all of it at once.
 
         async with AsyncClient("127.0.0.1:50051") as client:
             await client.remember("Ada dislikes early flights.", type="preference", user="ada")
@@ -131,7 +132,7 @@ class AsyncClient:
         self.keys = AsyncKeys(connection)
         self.tenants = AsyncTenants(connection)
         self.remember = self.memories.add
-        self.recall = self.memories.search
+        self.recall = AsyncRecall(connection).recall
         self.watch = self.changes.watch
 
     def acting_as(self, credential: str) -> "AsyncClient":

@@ -90,7 +90,7 @@ class AsyncMemories(AsyncService):
         explain: bool = False,
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
-    ) -> memories.RecallAnswer:
+    ) -> memories.MemoryAnswer:
         """Finds the memories most relevant to a text or a vector, best first, up to `limit`, also `top_k`.
 
         `mode` is "hybrid", "vector" or "keyword"; None means hybrid, or vector if only a vector is given. A blank query
@@ -110,7 +110,7 @@ class AsyncMemories(AsyncService):
             view=view,
             explain=explain,
         )
-        return read(memories.RecallAnswer, await self._call(self._stub.SearchMemories, asked, timeout))
+        return read(memories.MemoryAnswer, await self._call(self._stub.SearchMemories, asked, timeout))
 
     async def get(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
         """Returns one memory, whatever its confidence. Raises MemoryNotFoundError if it is missing or deleted."""

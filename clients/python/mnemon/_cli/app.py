@@ -14,6 +14,7 @@ from mnemon._cli.context_protocol import serve_mcp
 from mnemon._cli.documents import commands as documents
 from mnemon._cli.documents.index import index
 from mnemon._cli.profiles import PROFILE_VARIABLE, ProfileError, read_profile
+from mnemon._cli.recall import recall
 from mnemon._cli.session import Session
 from mnemon._cli.watching import show_changes, watch
 from mnemon.shared.errors import MnemonError, ServerUnreachableError
@@ -27,12 +28,13 @@ _CAUSE = re.compile(r"^(.*last error: )?([A-Z_]+: )?((ipv4|ipv6|unix):\S+: )?")
 _FILE = click.Path(exists=True, dir_okay=False)
 
 _SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "Recall: one question about all that is stored": (recall,),
     "Documents: texts and files under ids of your own": (
         *(index, documents.search, documents.get, documents.list_documents, documents.count),
         *(documents.update, documents.delete, documents.rebuild_index),
     ),
     "Memories: single sentences, whose confidence may decay": (
-        *(memories.remember, memories.recall, memories.list_memories),
+        *(memories.remember, memories.remembered, memories.list_memories),
         *(memories.reinforce, memories.forget, memories.forecast),
     ),
     "Statements: what is true of a user, without duplicates and contradictions": (

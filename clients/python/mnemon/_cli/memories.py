@@ -139,9 +139,9 @@ def _show_update(session: Session, report: LineReport, item: memories.MemoryLike
 @opt.min_score_option
 @click.option("--explain", is_flag=True, help="Show how each score was computed.")
 @opt.json_option
-def recall(session: Session, /, query: str, which: dict[str, Any], **how: Any) -> None:
+def remembered(session: Session, /, query: str, which: dict[str, Any], **how: Any) -> None:
     """Find the memories most relevant to QUERY, best first."""
-    out.show_answer(session, session.client.recall(query, **how, **which), recall_table)
+    out.show_answer(session, session.client.memories.search(query, **how, **which), match_table)
 
 
 @click.command("memories")
@@ -261,8 +261,8 @@ def forecast(session: Session, by: datetime, *, min_confidence: float, which: di
 # Tables
 
 
-def recall_table(answer: memories.RecallAnswer) -> RenderableType:
-    """The results of a recall, each with the memory's text, its id and its tags."""
+def match_table(answer: memories.MemoryAnswer) -> RenderableType:
+    """The results of a search, each with the memory's text, its id and its tags."""
     columns = {"score": out.NUMBER, "sure": out.NUMBER, "memory": out.REST}
     rows = ([out.score(match.score), _percent(match.confidence), _match_lines(match)] for match in answer)
     return out.record_table(columns, rows)

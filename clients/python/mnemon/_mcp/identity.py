@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mnemon._values.documents import Scope
 from mnemon.shared.errors import ConfigurationError
-from mnemon.shared.namespaces import LABEL_RULE, is_label, template_keys, template_labels
+from mnemon.shared.namespaces import DEFAULT_KEYS, LABEL_RULE, is_label, template_keys, template_labels
 
 _OPTIONS = {"org_id": "--org", "user_id": "--user", "agent_id": "--agent"}
 
@@ -48,6 +48,17 @@ class Identity:
             raise ConfigurationError(
                 f"{option} {LABEL_RULE}, since it is a label of the namespace; --namespace can name another"
             )
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The namespace of the memory tools, as the server fills it; empty if its own setting decides."""
+        if self.namespace:
+            filled = {f"{{{key}}}": value for key, value in self.config.items()}
+            return tuple(filled.get(label, label) for label in self.namespace)
+        org, user, agent = (self.config.get(key) for key in DEFAULT_KEYS)
+        if org:
+            return ("org", org, *([agent] if agent else []), *(["user", user] if user else []))
+        return (*(["user", user] if user else []), *(["agent", agent] if agent else []))
 
     @property
     def documents(self) -> Scope | None:

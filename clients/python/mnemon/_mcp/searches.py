@@ -1,19 +1,20 @@
-"""The tools that are the MCP server's own: a search of the knowledge store, and one of the timeline."""
+"""The tools that are the MCP server's own: searches of the knowledge store, of the timeline, and of everything."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from mnemon._async.client import AsyncClient
 from mnemon._mcp.identity import Identity
-from mnemon._values.documents import FilterValue
+from mnemon._values.archive import RecordKind
+from mnemon._values.documents import FilterValue, ScopeFields, View
 from mnemon._values.timeline import EventFilters
 from mnemon.shared.tool_results import RESULT_KIB_DEFAULT, as_json, bounded
 
-SEARCH_KNOWLEDGE, QUERY_TIMELINE = "search_knowledge", "query_timeline"
+SEARCH_KNOWLEDGE, QUERY_TIMELINE, RECALL = "search_knowledge", "query_timeline", "recall"
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -54,7 +55,33 @@ class TimelineQuery(BaseModel):
     limit: int = Field(10, ge=1, le=1_000, description="How many events to return at most.")
 
 
+_KINDS: Mapping[str, RecordKind] = {
+    "documents": RecordKind.DOCUMENT,
+    "memories": RecordKind.MEMORY,
+    "facts": RecordKind.FACT,
+    "statements": RecordKind.SEMANTIC,
+    "events": RecordKind.EVENT,
+}
+
+
+class Recall(BaseModel):
+    """The arguments of recall."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(min_length=1, description="The question, in plain words.")
+    kinds: list[Literal["documents", "memories", "facts", "statements", "events"]] = Field(
+        default_factory=list, description="Only these kinds of records. Left out: all."
+    )
+    since: datetime | None = Field(None, description="Only what is from this time on, in ISO 8601; UTC without a zone.")
+    until: Annotated[datetime | None, BeforeValidator(_end_of_day)] = Field(
+        None, description="Only what is from before this time, likewise; a day such as 2027-01-31 counts to its end."
+    )
+    max_tokens: int = Field(1_000, ge=50, le=8_000, description="The most that is returned, in tokens.")
+
+
 _MORE = "More was found than one answer holds. Ask more precisely to see the rest."
+NOTHING_KNOWN = "Nothing relevant is known."
 NOTHING_RELEVANT = "The best results may have nothing to do with the query."
 _CUT = "ask more precisely, with limit 1, to see more of it"
 
@@ -107,6 +134,21 @@ async def _query_timeline(client: AsyncClient, identity: Identity, given: Timeli
     return _json(found, truncated=answer.truncated, nothing_relevant=answer.nothing_relevant)
 
 
+async def _recall(client: AsyncClient, identity: Identity, given: Recall) -> str:
+    scope = ScopeFields(user=identity.user) if identity.user else ScopeFields()
+    answer = await client.recall(
+        given.query,
+        kinds=[_KINDS[kind] for kind in given.kinds],
+        namespace=identity.facts,
+        since=_in_utc(given.since),
+        until=_in_utc(given.until),
+        max_tokens=given.max_tokens,
+        view=View.IDS,
+        **scope,
+    )
+    return answer.context or NOTHING_KNOWN
+
+
 def _told(event: Mapping[str, Any]) -> dict[str, Any]:
     """An event as a model sees it, without internal fields."""
     shown = ("event_id", "event_type", "event_time", "content", "context", "importance", "source", "metadata")
@@ -142,6 +184,14 @@ OWN_TOOLS = {
             "when the user asks about the past, such as what was discussed last week.",
             TimelineQuery,
             _query_timeline,
+        ),
+        OwnTool(
+            RECALL,
+            "Recall everything that is known about a question: from documents, memories, facts, statements and events. "
+            "It returns the passages that matter, oldest first, each with a number to cite, or says that nothing "
+            "relevant is known.",
+            Recall,
+            _recall,
         ),
     )
 }

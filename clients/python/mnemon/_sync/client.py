@@ -20,6 +20,7 @@ from mnemon._sync.erasures import Erasures
 from mnemon._sync.facts import Facts
 from mnemon._sync.keys import Keys
 from mnemon._sync.memories import Memories
+from mnemon._sync.recall import Recall
 from mnemon._sync.rules import Rules
 from mnemon._sync.semantic import Semantic
 from mnemon._sync.tenants import Tenants
@@ -54,7 +55,7 @@ class Client:
         keys        API keys, on a server with authentication
         tenants     the tenants of a server, for operators
 
-    `remember` is `memories.add`, `recall` is `memories.search`, and `watch` is `changes.watch`.
+    `remember` is `memories.add`, `watch` is `changes.watch`, and `recall` searches all of it at once.
 
         with Client("127.0.0.1:50051") as client:
             client.remember("Ada dislikes early flights.", type="preference", user="ada")
@@ -132,7 +133,7 @@ class Client:
         self.keys = Keys(connection)
         self.tenants = Tenants(connection)
         self.remember = self.memories.add
-        self.recall = self.memories.search
+        self.recall = Recall(connection).recall
         self.watch = self.changes.watch
 
     def acting_as(self, credential: str) -> "Client":

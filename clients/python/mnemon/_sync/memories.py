@@ -88,7 +88,7 @@ class Memories(Service):
         explain: bool = False,
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
-    ) -> memories.RecallAnswer:
+    ) -> memories.MemoryAnswer:
         """Finds the memories most relevant to a text or a vector, best first, up to `limit`, also `top_k`.
 
         `mode` is "hybrid", "vector" or "keyword"; None means hybrid, or vector if only a vector is given. A blank query
@@ -108,7 +108,7 @@ class Memories(Service):
             view=view,
             explain=explain,
         )
-        return read(memories.RecallAnswer, self._call(self._stub.SearchMemories, asked, timeout))
+        return read(memories.MemoryAnswer, self._call(self._stub.SearchMemories, asked, timeout))
 
     def get(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
         """Returns one memory, whatever its confidence. Raises MemoryNotFoundError if it is missing or deleted."""

@@ -1,6 +1,7 @@
 """The values that callers give and get: plain, frozen, and writable as JSON."""
 
 import json
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -247,18 +248,17 @@ class SearchDiagnostics(Relevance):
     duration_s: float
 
 
-class Answer(RelevanceOfBest, JsonValue, Sequence[_Item]):
-    """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
+class Items(JsonValue, Sequence[_Item]):
+    """A value that is itself a sequence of its items."""
 
     __slots__ = ()
-    results: tuple[Any, ...]
 
     @property
-    def _items(self) -> tuple[_Item, ...]:
-        return self.results
+    @abstractmethod
+    def _items(self) -> tuple[_Item, ...]: ...
 
     def __len__(self) -> int:
-        return len(self.results)
+        return len(self._items)
 
     def __iter__(self) -> Iterator[_Item]:
         return iter(self._items)
@@ -271,6 +271,17 @@ class Answer(RelevanceOfBest, JsonValue, Sequence[_Item]):
 
     def __getitem__(self, index: int | slice) -> _Item | tuple[_Item, ...]:
         return self._items[index]
+
+
+class Answer(RelevanceOfBest, Items[_Item]):
+    """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
+
+    __slots__ = ()
+    results: tuple[Any, ...]
+
+    @property
+    def _items(self) -> tuple[_Item, ...]:
+        return self.results
 
 
 @dataclass(frozen=True, slots=True)

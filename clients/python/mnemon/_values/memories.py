@@ -188,8 +188,8 @@ class MemoryMatch(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class RecallAnswer(Answer[MemoryMatch]):
-    """The results of a recall, best first, and how they were found. It is itself a sequence of the results."""
+class MemoryAnswer(Answer[MemoryMatch]):
+    """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
 
     results: tuple[MemoryMatch, ...]
     diagnostics: SearchDiagnostics

@@ -167,6 +167,8 @@ READS: Final = (
     _probe("FactService/ListFacts", {"filter": {"subtree": True}}),
     _probe("FactService/ListFacts", {"filter": {"namespace": ["{label}"], "subtree": True}}),
     _probe("FactService/ListNamespaces"),
+    _probe("RecallService/Recall", {"query": _TEXT, "minConfidence": 0.0}),
+    _probe("RecallService/Recall", {"query": _TEXT, "scope": _SCOPE, "namespace": ["{label}"]}),
     _probe("ToolService/ListTools"),
     _probe("ToolService/CallTool", {"tool": "search_memory", "arguments": {"query": _TEXT}, **_TOOL}),
     _probe("ToolService/GetProtocolStats"),

@@ -8,9 +8,8 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
 from mnemon_server.domain.errors import InvalidOperationError
-from mnemon_server.domain.resolution import MemoryRef, MergedMemories
 from mnemon_server.domain.rules import ResolvedRule
-from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.domain.semantic import MemoryRef, MergedMemories, SemanticMemory
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.conflicts.merging import Merged, merge
 from mnemon_server.services.conflicts.plans import find_rule, storage_problem

@@ -20,9 +20,17 @@ from mnemon_server.domain.conflicts import (
     MergeStatistics,
 )
 from mnemon_server.domain.errors import DecisionNotFoundError, FieldViolation
-from mnemon_server.domain.resolution import Arbitrated, Detected, MemoryRef, MergedMemories, Unmerged
 from mnemon_server.domain.rules import RULE_NAME_BYTES_MAX, ResolvedRule, RuleDict
-from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
+from mnemon_server.domain.semantic import (
+    Arbitrated,
+    ConflictPolicy,
+    Detected,
+    MemoryRef,
+    MergedMemories,
+    SavedSemantic,
+    SemanticMemory,
+    Unmerged,
+)
 from mnemon_server.domain.validation import (
     doc_id_violations,
     id_violations,

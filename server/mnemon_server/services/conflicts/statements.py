@@ -11,8 +11,7 @@ from mnemon_server.domain.errors import (
     MnemonError,
     RevisionMismatchError,
 )
-from mnemon_server.domain.resolution import MemoryRef
-from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.domain.semantic import MemoryRef, SemanticMemory
 from mnemon_server.domain.validation import doc_id_violations, revision_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine

@@ -8,7 +8,7 @@ from mnemon_server.domain.collections import DECISIONS, SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, Decision
 from mnemon_server.domain.errors import DecisionNotFoundError, InvalidOperationError, MemoryNotFoundError
 from mnemon_server.domain.filters import AllOf, Condition, NoneOf, Operator, RecordFilter
-from mnemon_server.domain.resolution import Unmerged
+from mnemon_server.domain.semantic import Unmerged
 from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.conflicts.statements import find_statement

@@ -57,6 +57,7 @@ class DocumentSearch:
             PassageQuery(
                 text=query.text,
                 vector=None if query.vector is None else unit_vector(query.vector),
+                of_model=query.of_model,
                 where=where,
                 mode=mode,
                 limit=min(query.top_k, TOP_K_MAX),

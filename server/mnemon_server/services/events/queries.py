@@ -25,7 +25,8 @@ from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.services.events.checks import limit_violations, selection_violations, window_violations
 from mnemon_server.services.events.selections import EVERYTHING, selection, window_selection
 from mnemon_server.services.reading.pages import PAGE_BYTES_MAX
-from mnemon_server.services.search.rankings import timed_search
+from mnemon_server.services.search.embedded_passages import unit_vector
+from mnemon_server.services.search.rankings import nearest, timed_search
 from mnemon_server.services.search.reranking import JUDGED, are_with_assistant, author_of
 from mnemon_server.wire.events import decode
 
@@ -91,15 +92,20 @@ class EventQueries:
         mode = query.mode if self._events.has_embeddings else SearchMode.KEYWORD
         sequences = self._events.sequences(where)
         counts = self._counts(where, len(sequences))
-        if not text.strip():
+        if not text.strip() and (query.vector is None or mode is SearchMode.KEYWORD):
             return WindowPage((), None, replace(_diagnostics(counts, 0, mode), relevance=NOTHING_RELEVANT))
-        vector = None if mode is SearchMode.KEYWORD else self._embed_query(text)
+        vector = None
+        if mode is not SearchMode.KEYWORD:
+            vector = self._embed_query(text) if query.vector is None else unit_vector(query.vector)
         scores = self._events.search_text(text, vector, sequences, mode)
         if scores.of_messages is not None and self._are_with_assistant(scores):
             scores = replace(scores, relevance=scores.of_messages)
         events, fits, truncated = self._read_best(scores, query.limit)
         diagnostics = _diagnostics(counts, len(events), scores.mode)
         diagnostics = replace(diagnostics, pending=scores.pending, exact=scores.exact, relevance=_relevance(scores))
+        if query.vector is not None and diagnostics.relevance is not None:
+            relevance = replace(diagnostics.relevance, nearest=nearest(scores.similarity))
+            diagnostics = replace(diagnostics, relevance=relevance)
         return WindowPage(events, None, diagnostics, fits, truncated)
 
     def _counts(self, where: EventSelection, matching: int) -> _Counts:

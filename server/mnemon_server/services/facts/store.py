@@ -98,6 +98,7 @@ class FactSearch:
             PassageQuery(
                 text=query.text,
                 vector=None if query.vector is None else unit_vector(query.vector),
+                of_model=query.of_model,
                 where=living(where, now),
                 mode=mode_of(query.mode, query.text, query.vector),
                 limit=query.offset + query.limit,

@@ -65,6 +65,7 @@ class MemorySearch:
             PassageQuery(
                 text=query.text,
                 vector=None if query.vector is None else unit_vector(query.vector),
+                of_model=query.of_model,
                 where=record_filter(where, self._confidence, now),
                 mode=mode,
                 limit=query.limit,

@@ -163,6 +163,7 @@ class Room:
         """Guards what is held: a read that outlives its caller may ask for more while it is given back."""
         self._missing = 0
         """Bytes of memory that were not free when they were needed."""
+        self._parts: list[Room] = []
         self.left: list[str] = []
         """Ids of the records that did not fit."""
 
@@ -175,6 +176,12 @@ class Room:
     def is_short(self) -> bool:
         """Whether a record did not fit because memory was short; the caller should `wait`, and ask again."""
         return self._missing > 0
+
+    def part(self) -> "Room":
+        """A room of the same size for one of several reads that go on at once; it is closed together with this one."""
+        part = Room(self._memory, bytes_max=self._bytes_max, weight=self._weight, account=self._account)
+        self._parts.append(part)
+        return part
 
     def fits(self, record_id: str, size: int) -> bool:
         """Whether a record of `size` bytes may be read; if so, takes the space for it. For one thread at a time."""
@@ -240,6 +247,8 @@ class Room:
             held, self._held, self._closed = self._held, 0, True
         if held:
             self._memory.give(held, self._account)
+        for part in self._parts:
+            part.close()
 
     def _hold(self, size: int) -> bool:
         with self._lock:

@@ -31,7 +31,16 @@ from mnemon_server.services.search.passage_queries import (
     Plan,
     ScoredPlace,
 )
-from mnemon_server.services.search.rankings import NOTHING, LeftOut, Ranking, by_both, by_meaning, by_word, joined
+from mnemon_server.services.search.rankings import (
+    NOTHING,
+    LeftOut,
+    Ranking,
+    by_both,
+    by_meaning,
+    by_word,
+    joined,
+    nearest,
+)
 from mnemon_server.services.search.reranking import JUDGED, Reranking
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 
@@ -169,7 +178,8 @@ class PassageSearch:
         if not places:
             return floors.relevance(0.0)
         cosine = None if ranking.cosines is None else float(ranking.cosines[places[0].row])
-        return floors.relevance(places[0].score, cosine)
+        relevance = floors.relevance(places[0].score, cosine)
+        return replace(relevance, nearest=nearest(ranking.cosines)) if query.of_model else relevance
 
     def _weight(self, query: PassageQuery) -> float:
         """The weight of meaning in the scores."""
@@ -179,7 +189,8 @@ class PassageSearch:
 
     def _fusion(self, query: PassageQuery) -> Fusion:
         """The fusion for a query. A vector that the caller made counts in full and from 0, whatever model made it."""
-        return self._settings.fusion if query.vector is None else self._fusion_of_own_vectors
+        is_of_model = query.vector is None or query.of_model
+        return self._settings.fusion if is_of_model else self._fusion_of_own_vectors
 
     def _decide(self, query: PassageQuery, plan: Plan, vector: Vector | None) -> Choice:
         if vector is None:

@@ -14,6 +14,7 @@ from mnemon_server.domain.errors import MnemonError, SearchError
 from mnemon_server.domain.events import WindowPage
 from mnemon_server.domain.facts import FactSearchAnswer
 from mnemon_server.domain.memories import MemorySearchAnswer
+from mnemon_server.domain.records import NEAREST_MAX
 from mnemon_server.domain.semantic import SimilarAnswer
 from mnemon_server.engines.promises.values import KeywordScores, PassageIds, Scores, best_rows
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
@@ -221,6 +222,16 @@ P = ParamSpec("P")
 Answer = TypeVar(
     "Answer", SearchAnswer, MemorySearchAnswer, FactSearchAnswer, SimilarAnswer, WindowPage, WindowPage | None
 )
+
+
+def nearest(cosines: NDArray[np.float64] | None) -> tuple[float, ...]:
+    """The highest of the cosines, descending, at most NEAREST_MAX; those that are NaN are left out."""
+    if cosines is None:
+        return ()
+    known = cosines[~np.isnan(cosines)]
+    if len(known) > NEAREST_MAX:
+        known = np.partition(known, -NEAREST_MAX)[-NEAREST_MAX:]
+    return tuple(np.sort(known)[::-1].tolist())
 
 
 def timed_search(search: Callable[P, Answer]) -> Callable[P, Answer]:

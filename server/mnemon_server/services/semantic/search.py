@@ -99,7 +99,7 @@ class SemanticSearch:
         candidates = self._candidates(query.where)
         compared = self._compare(candidates, self._embed_query(query.text) if vector is None else vector, query)
         matches = self._matches(compared.scores, query, fits)
-        fusion = self._fusion if vector is None else replace(self._fusion, model=None)
+        fusion = self._fusion if vector is None or query.of_model else replace(self._fusion, model=None)
         floor = query.min_similarity or relevance_floors(fusion, query.text, mode).score
         diagnostics = replace(
             _diagnostics(mode, candidates, len(compared.scores.scores), len(matches), exact=compared.exact),
@@ -119,6 +119,7 @@ class SemanticSearch:
             PassageQuery(
                 text=query.text,
                 vector=vector,
+                of_model=query.of_model,
                 where=record_filter(query.where),
                 mode=mode,
                 limit=query.top_k,

@@ -8,6 +8,7 @@ from typing import Any
 from mnemon_server.domain.errors import AnswerFullError, ConfigurationError, InvalidArgumentError
 from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode, shadow_violations
 from mnemon_server.domain.namespaces import Namespace, NamespaceTemplate, namespace_resolver
+from mnemon_server.domain.records import Scope
 from mnemon_server.domain.tools import CallTool, ListedTool, ToolContext, ToolKind, ToolOutput
 from mnemon_server.domain.validation import refuse
 from mnemon_server.services.background.offload import Offload
@@ -119,6 +120,16 @@ class MemoryTools:
     def namespace_if_given(self, context: ToolContext) -> tuple[str, ...]:
         """Like `namespace`, for a tool that does not need one: () if the context says nothing about it."""
         return self.namespace(context) if self._own is not None or self._gives_namespace(context) else ()
+
+    def namespace_of(self, scope: Scope) -> Namespace:
+        """The caller's own namespace, or that of a call whose configuration names the user and the agent of a scope.
+
+        Raises ConfigurationError if they do not give one.
+        """
+        if self._own is not None:
+            return self._own
+        given = {"user_id": scope.user, "agent_id": scope.agent}
+        return self.namespace(ToolContext(config={key: value for key, value in given.items() if value}))
 
     def _gives_namespace(self, context: ToolContext) -> bool:
         inner = context.config.get("configurable")

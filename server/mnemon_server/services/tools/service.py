@@ -10,6 +10,7 @@ from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.encoding import text_digest
 from mnemon_server.domain.errors import AnswerFullError, FieldViolation, InvalidArgumentError
 from mnemon_server.domain.namespaces import Namespace, encode_namespace
+from mnemon_server.domain.records import Scope
 from mnemon_server.domain.tool_calls import (
     ParseOptions,
     ParseResult,
@@ -154,6 +155,12 @@ class ToolRunner:
         part._memory = self._memory.over(facts, own)
         part._bounds, part._owner = bounds, owner
         return part
+
+    def namespace_of(self, scope: Scope) -> Namespace:
+        """Where the memory tools store the facts of a user and an agent. Raises ConfigurationError if no place is set
+        for them.
+        """
+        return self._memory.namespace_of(scope)
 
     def list_tools(
         self,

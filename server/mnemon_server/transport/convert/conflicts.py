@@ -9,8 +9,15 @@ from mnemon.v1 import semantic_pb2
 
 from mnemon_server.domain.conflicts import CONFLICTS_DEFAULT, DecisionPage
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.resolution import Arbitrated, Detected, MemoryRef, MergedMemories, Unmerged
-from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
+from mnemon_server.domain.semantic import (
+    Arbitrated,
+    Detected,
+    MemoryRef,
+    MergedMemories,
+    SavedSemantic,
+    SemanticMemory,
+    Unmerged,
+)
 from mnemon_server.services.conflicts.statements import reference_violations
 from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
 from mnemon_server.services.semantic.checks import statement_violations

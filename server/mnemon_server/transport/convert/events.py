@@ -92,7 +92,7 @@ async def results_to_pb(outcomes: Sequence[EventReceipt | Failure]) -> pb.BulkRe
 def window_to_bytes(page: WindowPage, next_page_token: str, view: View = View.STANDARD) -> bytes:
     """A QueryWindowResponse: the events of a window, and how they were found."""
     message = pb.QueryWindowResponse(next_page_token=next_page_token, truncated=page.truncated)
-    _fill_diagnostics(message.diagnostics, page.diagnostics)
+    fill_window_diagnostics(message.diagnostics, page.diagnostics)
     bodies = [event.body if view is not View.IDS else _id_alone(event) for event in page.events]
     fits = [_score_to_bytes(score) for score in page.scores] or [b""] * len(bodies)
     pieces = [
@@ -229,7 +229,8 @@ def _score_to_bytes(score: EventScore) -> bytes:
     return message.SerializeToString()
 
 
-def _fill_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: WindowDiagnostics) -> None:
+def fill_window_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: WindowDiagnostics) -> None:
+    """Writes the diagnostics of a window into the field of a message."""
     target.exact = diagnostics.exact
     target.total_candidates = diagnostics.total_scanned
     target.filtered_by_context = diagnostics.filtered_by_context

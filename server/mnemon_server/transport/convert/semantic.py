@@ -109,7 +109,7 @@ async def answer_to_pb(
 ) -> pb.SearchSimilarResponse:
     """The answer to a search; yields to other calls."""
     message = pb.SearchSimilarResponse(truncated=truncated)
-    _fill_diagnostics(message.diagnostics, answer.diagnostics)
+    fill_similarity_diagnostics(message.diagnostics, answer.diagnostics)
     pause = Pause()
     for match in answer.results:
         target = message.results.add()
@@ -188,7 +188,8 @@ def _fill_saved(target: pb.SavedSemanticMemory, saved: SavedSemantic) -> None:
         target.decision_id = saved.decision.decision_id
 
 
-def _fill_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: SimilarityDiagnostics) -> None:
+def fill_similarity_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: SimilarityDiagnostics) -> None:
+    """Writes the diagnostics of a search for statements into the field of a message."""
     target.mode = SEARCH_MODES_TO_PB[diagnostics.mode]
     target.total_candidates = diagnostics.total_candidates
     target.filtered_by_context = diagnostics.filtered_by_context

@@ -25,8 +25,7 @@ from mnemon_server.domain.errors import (
     RuleNotFoundError,
 )
 from mnemon_server.domain.records import Scope
-from mnemon_server.domain.resolution import MemoryRef
-from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
+from mnemon_server.domain.semantic import ConflictPolicy, MemoryRef, SavedSemantic, SemanticMemory
 
 from tests.support.conflict_stores import OpenedConflicts, text_vector, unit
 from tests.support.memory_stores import NOON, fields_of

@@ -15,8 +15,7 @@ from mnemon_server.domain.conflicts import (
 )
 from mnemon_server.domain.errors import RuleNotFoundError
 from mnemon_server.domain.records import Scope, WriteOutcome
-from mnemon_server.domain.resolution import Detected, MemoryRef
-from mnemon_server.domain.semantic import ConflictPolicy
+from mnemon_server.domain.semantic import ConflictPolicy, Detected, MemoryRef
 from mnemon_server.services.semantic.decisions import decision_from_json
 
 from tests.support.conflict_stores import OpenedConflicts, text_vector, unit

@@ -20,6 +20,7 @@ from mnemon_server.domain.events import EVENT_TYPES_MAX, EVENTS_PER_MESSAGE_MAX,
 from mnemon_server.domain.feed import TYPES_MAX
 from mnemon_server.domain.filters import PARTS_MAX
 from mnemon_server.domain.namespaces import LABELS_MAX
+from mnemon_server.domain.recall import MESSAGES_MAX, RECALLED
 from mnemon_server.domain.records import METADATA_KEYS_MAX
 from mnemon_server.domain.rules import RULES_MAX
 from mnemon_server.domain.semantic import IDS_MAX as MEMORY_IDS_MAX
@@ -51,6 +52,7 @@ _BY_NAME: Mapping[str, int] = {
     "event_types": EVENT_TYPES_MAX,
     "fields": FIELDS_MAX,
     "memory_ids": MEMORY_IDS_MAX,
+    "messages": MESSAGES_MAX,
     "names": NAMES_MAX,
     "passages": PASSAGES_MAX,
     "paths": PATHS_MAX,
@@ -67,6 +69,7 @@ _BY_FULL_NAME: Mapping[str, int] = {
     "google.protobuf.FieldMask.paths": MASK_PATHS_MAX,
     "mnemon.v1.BulkRecordEventsRequest.requests": EVENTS_PER_MESSAGE_MAX,
     "mnemon.v1.FilterList.filters": PARTS_MAX,
+    "mnemon.v1.RecallRequest.kind_filters": len(RECALLED),
 }
 COUNTED_ELSEWHERE = frozenset(("google.protobuf.Struct", "mnemon.v1.Filter", "mnemon.v1.MetadataValue"))
 """Messages whose own readers count them: `json_values.py` and `filters.py` beside this, and `wire/values.py`."""

@@ -1,0 +1,71 @@
+"""The command that asks all kinds of records at once."""
+
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+
+from mnemon._cli import options as opt
+from mnemon._cli import output as out
+from mnemon._cli.session import Session
+from mnemon._values.archive import RecordKind
+from mnemon._values.recall import RecallAnswer, RecallItem
+from mnemon.shared.terminal import echo
+
+_KINDS = [str(kind) for kind in RecordKind if kind not in (RecordKind.DECISION, RecordKind.RULE)]
+_whose = opt.collected(
+    "which",
+    {
+        **opt.owner_options(),
+        "namespace": click.option(
+            "--namespace",
+            type=opt.labels,
+            metavar="LABEL.LABEL",
+            help="The facts of this namespace, and of those below.",
+        ),
+        **opt.span_options("records from"),
+    },
+    opt.given_of,
+)
+
+
+@click.command()
+@click.argument("query", type=opt.visible)
+@_whose
+@click.option("--kind", "kinds", type=opt.choice_of(_KINDS), multiple=True, help="Only this kind; repeatable.")
+@click.option("--limit", "-n", type=click.IntRange(1, 100), help="Maximum number of results.  [default: 10]")
+@click.option("--max-tokens", type=click.IntRange(1, 1_000_000), help="Maximum size of the context.  [default: 2000]")
+@click.option(
+    "--min-relevance", type=click.FloatRange(0, 1), default=0.0, help="Leave out what is less relevant than this."
+)
+@click.option("--min-confidence", type=click.FloatRange(0, 1), help="Leave out memories below it.  [default: 0.3]")
+@click.option("--context", "only_context", is_flag=True, help="Print only the text for a prompt.")
+@opt.json_option
+def recall(session: Session, /, query: str, *, which: dict[str, Any], only_context: bool, **how: Any) -> None:
+    """Find what matters for QUERY among documents, memories, facts, statements and events."""
+    answer = session.client.recall(query, **which, **how)
+    out.note_cut(truncated=answer.truncated)
+    if session.as_json:
+        echo(answer.to_json())
+        return
+    if answer.nothing_relevant and answer.best_relevance:
+        out.note(f"nothing relevant (best {answer.best_relevance:.2f})")
+    for each in answer.diagnostics:
+        if each.skipped and (how["kinds"] or not answer.results):
+            out.note(f"{each.kind}: not searched: {each.skipped}")
+    if only_context:
+        echo(answer.context)
+    else:
+        session.console.print(recall_table(answer))
+
+
+def recall_table(answer: RecallAnswer) -> RenderableType:
+    """What was found, each with its text, its kind and id, and whose it is."""
+    columns = {"score": out.NUMBER, "kind": out.SHORT, "record": out.REST}
+    return out.record_table(columns, ([out.score(item.score), str(item.kind), _lines(item)] for item in answer))
+
+
+def _lines(item: RecallItem) -> Group:
+    names = {name: getattr(item.scope, name) for name in ("user", "household", "persona", "agent", "project")}
+    tags = {"namespace": ".".join(item.record.namespace), "type": item.type, "source": item.source, **names}
+    return out.record_lines(item.content, item.id, tags, out.short_time(item.time))

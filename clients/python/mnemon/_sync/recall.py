@@ -1,0 +1,75 @@
+# Generated from _async/recall.py by `make generate`: change that file instead.
+"""The blocking client's object for recall."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Unpack
+
+from mnemon._messages.calls import range_to_pb
+from mnemon._messages.filters import check_keywords
+from mnemon._messages.recall import fields_to_pb, filters_to_pb, messages_to_pb
+from mnemon._messages.translation import read, request
+from mnemon._sync.service import Service
+from mnemon._values import documents as values
+from mnemon._values import recall
+from mnemon._values.filters import FilterLike
+from mnemon.v1 import recall_pb2 as pb
+from mnemon.v1.recall_pb2_grpc import RecallServiceStub
+
+
+class Recall(Service):
+    """Recall, as `client.recall`: one search over documents, memories, facts, statements and events."""
+
+    def recall(
+        self,
+        query: str = "",
+        *,
+        messages: Sequence[Mapping[str, str]] = (),
+        vector: Sequence[float] | None = None,
+        kinds: Sequence[str] = (),
+        namespace: Sequence[str] | str = (),
+        filters: Mapping[str, FilterLike] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+        max_tokens: int | None = None,
+        min_relevance: float = 0.0,
+        min_confidence: float | None = None,
+        view: str = values.View.STANDARD,
+        timeout: float | None = None,
+        **scope: Unpack[values.ScopeFields],
+    ) -> recall.RecallAnswer:
+        """Finds what matters for a question among all that is stored, and packs it into `answer.context` for a prompt.
+
+        `answer.nothing_relevant` says that nothing is known about it. Instead of a query, `messages` are the last turns
+        of a conversation, oldest first, such as {"role": "user", "content": "And where does she live?"}.
+
+        `scope` says whose records are meant, such as `user="ada"`; of facts, it means those that the memory tools store
+        for that user and agent, unless `namespace` names others. `kinds` are "document", "memory", "fact", "semantic"
+        and "event", by default all. `filters` are further conditions by kind, such as {"event": F("source") == "mail"}.
+        `since` and `until` limit when events happened, and when other records were created. `limit` is the most items,
+        10 by default; with `max_tokens`, which is the most that the context has and 2,000 by default, it is as many as
+        the context has room for. Memories below `min_confidence`, by default 0.3, are left out.
+        """
+        check_keywords(scope, values.ScopeFields.__annotations__)
+        asked = request(
+            pb.RecallRequest,
+            query=query,
+            messages=messages_to_pb(messages),
+            vector=vector,
+            scope=fields_to_pb(scope),
+            namespace=namespace,
+            kinds=kinds,
+            kind_filters=filters_to_pb(filters or {}),
+            time=range_to_pb(since, until),
+            limit=limit,
+            max_tokens=max_tokens,
+            min_relevance=min_relevance,
+            min_confidence=min_confidence,
+            view=view,
+        )
+        return read(recall.RecallAnswer, self._call(self._stub.Recall, asked, timeout))
+
+    @property
+    def _stub(self) -> RecallServiceStub:
+        return self._connection.stub(RecallServiceStub)

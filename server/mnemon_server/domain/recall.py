@@ -1,0 +1,125 @@
+"""Values of recall: one search over all kinds of records, with a text for a prompt."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from mnemon_server.domain.documents import Passage
+from mnemon_server.domain.events import WindowDiagnostics
+from mnemon_server.domain.filters import Expression
+from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.records import MetadataValue, Relevance, Scope, SearchDiagnostics, View
+from mnemon_server.domain.semantic import SimilarityDiagnostics
+
+RECALLED = (RecordKind.DOCUMENT, RecordKind.MEMORY, RecordKind.FACT, RecordKind.SEMANTIC, RecordKind.EVENT)
+"""The kinds that are searched, in the order of the diagnostics."""
+LIMIT_DEFAULT, LIMIT_MAX = 10, 100
+TOKENS_DEFAULT, TOKENS_MAX = 2_000, 1_000_000
+MESSAGES_MAX, KINDS_MAX = 64, 64
+ROLE_BYTES_MAX = 256
+
+
+class Tokenizer(StrEnum):
+    """How the size of a context is counted. The names are those of the API."""
+
+    UTF8 = "utf8/4"
+    """One token for each four bytes of UTF-8, rounded up: close for English, and above the truth for most scripts of
+    several bytes a character, unlike a count of characters.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class RecallMessage:
+    """A turn of a conversation."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallQuery:
+    """What is asked, by a text, a vector or messages, and of which records. See `RecallRequest` in the protos."""
+
+    text: str = ""
+    vector: Sequence[float] | None = None
+    messages: tuple[RecallMessage, ...] = ()
+    scope: Scope = Scope()
+    namespace: tuple[str, ...] = ()
+    kinds: tuple[RecordKind, ...] = ()
+    """Empty: all that can be recalled."""
+    filters: tuple[tuple[RecordKind, Expression], ...] = ()
+    start: datetime | None = None
+    end: datetime | None = None
+    limit: int = 0
+    """0: LIMIT_DEFAULT, or with `max_tokens` as many as the context has room for."""
+    max_tokens: int = 0
+    """0: TOKENS_DEFAULT."""
+    tokenizer: Tokenizer = Tokenizer.UTF8
+    min_relevance: float = 0.0
+    min_confidence: float | None = None
+    view: View = View.STANDARD
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReference:
+    """The name of a record: its id, or the key of a fact and its namespace."""
+
+    kind: RecordKind
+    id: str
+    namespace: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallItem:
+    """A record that was found. The scores are 0 to 1; None if that comparison was not made."""
+
+    record: RecordReference
+    content: str
+    relevance: float
+    similarity: float | None
+    keyword: float | None
+    time: datetime
+    """The time of an event; of other records, when they were created."""
+    update_time: datetime | None = None
+    confidence: float | None = None
+    importance: float | None = None
+    scope: Scope = Scope()
+    type: str = ""
+    source: str = ""
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    event_ids: tuple[str, ...] = ()
+    """The newest of the events that a statement was made from."""
+    passage: Passage | None = None
+    """The part of the content that matched best; None if unknown."""
+    duplicates: tuple[RecordReference, ...] = ()
+    citation: int = 0
+    """Its number in the context; 0 if it is not there."""
+
+
+Diagnostics = SearchDiagnostics | SimilarityDiagnostics | WindowDiagnostics
+
+
+@dataclass(frozen=True, slots=True)
+class KindDiagnostics:
+    """How a kind was searched; `search` is None if it was not, and `skipped` says why."""
+
+    kind: RecordKind
+    search: Diagnostics | None = None
+    skipped: str = ""
+    returned: int = 0
+    """How many records it found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallAnswer:
+    """The items, most relevant first, and the context that is made of them."""
+
+    items: tuple[RecallItem, ...]
+    relevance: Relevance
+    context: str = ""
+    context_tokens: int = 0
+    tokenizer: Tokenizer = Tokenizer.UTF8
+    kinds: tuple[KindDiagnostics, ...] = ()
+    truncated: bool = False
+    duration_s: float = 0.0

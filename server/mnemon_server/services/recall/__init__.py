@@ -1,0 +1,1 @@
+"""Recall: one search over all kinds of records, packed for a prompt."""

@@ -1,0 +1,237 @@
+"""The search of each kind, with what it finds as items. Ranks within a kind are those of its own search."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.documents import DocumentFilter, SearchQuery, SearchResult
+from mnemon_server.domain.events import EventScore, EventSelection, StoredEvent, WindowQuery
+from mnemon_server.domain.facts import FactFilter, FactMatch, FactQuery
+from mnemon_server.domain.filters import Condition, Expression, Operator
+from mnemon_server.domain.json_text import JsonText
+from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.memories import MemoryFilter, MemoryMatch, MemoryQuery
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.recall import Diagnostics, RecallItem, RecallQuery, RecordReference
+from mnemon_server.domain.records import SearchMode
+from mnemon_server.domain.semantic import SemanticFilter, SemanticMatch, SimilarQuery
+from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.events.store import EventStore
+from mnemon_server.services.facts.store import FactStore
+from mnemon_server.services.memories.store import MemoryStore
+from mnemon_server.services.reading.answers import Room
+from mnemon_server.services.reading.filter_expressions import joined
+from mnemon_server.services.semantic.event_links import links_of
+from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.wire.events import decode
+
+EVENT_IDS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The services of a vault that recall asks, or of the part of it that a caller sees."""
+
+    documents: DocumentStore
+    memories: MemoryStore
+    facts: FactStore
+    semantic: SemanticStore
+    events: EventStore
+
+
+class Question(NamedTuple):
+    """What each kind is asked."""
+
+    query: RecallQuery
+    text: str
+    vector: Sequence[float]
+    of_model: bool
+    limit: int
+    namespace: Namespace | None
+    """Of the facts; None means all."""
+
+    def condition(self, kind: RecordKind) -> Expression | None:
+        """The caller's filter for this kind."""
+        return next((expression for named, expression in self.query.filters if named is kind), None)
+
+    def created(self) -> list[Expression]:
+        """The span of time, as conditions."""
+        ends = ((Operator.GTE, self.query.start), (Operator.LTE, self.query.end))
+        return [Condition("create_time", operator, (end,)) for operator, end in ends if end is not None]
+
+
+class Found(NamedTuple):
+    """The items of one kind, best first."""
+
+    items: list[RecallItem]
+    diagnostics: Diagnostics
+
+
+async def _documents(stores: Stores, asked: Question, room: Room | None) -> Found:
+    where = DocumentFilter(
+        scope=asked.query.scope, expression=joined([asked.condition(RecordKind.DOCUMENT), *asked.created()])
+    )
+    query = SearchQuery(text=asked.text, vector=asked.vector, of_model=asked.of_model, top_k=asked.limit, where=where)
+    answer = await stores.documents.search(query, room=room)
+    return Found([_of_document(result) for result in answer.results], answer.diagnostics)
+
+
+def _of_document(result: SearchResult) -> RecallItem:
+    document = result.document
+    assert document is not None  # noqa: S101 - searches with a query have it
+    return RecallItem(
+        record=RecordReference(RecordKind.DOCUMENT, result.doc_id),
+        content=result.content,
+        relevance=result.score,
+        similarity=result.vector_score,
+        keyword=result.keyword_score,
+        time=document.create_time or EPOCH,
+        update_time=document.update_time,
+        scope=document.scope,
+        metadata=result.metadata,
+        passage=result.passage,
+    )
+
+
+async def _memories(stores: Stores, asked: Question, room: Room | None) -> Found:
+    query = asked.query
+    where = MemoryFilter(
+        scope=query.scope,
+        created_from=query.start,
+        created_to=query.end,
+        min_confidence=query.min_confidence,
+        expression=asked.condition(RecordKind.MEMORY),
+    )
+    answer = await stores.memories.search(
+        MemoryQuery(text=asked.text, vector=asked.vector, of_model=asked.of_model, limit=asked.limit, where=where),
+        room=room,
+    )
+    return Found([_of_memory(match) for match in answer.results], answer.diagnostics)
+
+
+def _of_memory(match: MemoryMatch) -> RecallItem:
+    memory = match.memory
+    return RecallItem(
+        record=RecordReference(RecordKind.MEMORY, memory.memory_id),
+        content=memory.content,
+        relevance=match.score,
+        similarity=match.similarity,
+        keyword=match.keyword_score,
+        time=memory.create_time,
+        update_time=memory.update_time,
+        confidence=memory.confidence,
+        scope=memory.scope,
+        type=memory.type,
+        metadata=memory.metadata,
+        passage=match.passage,
+    )
+
+
+async def _facts(stores: Stores, asked: Question, room: Room | None) -> Found:
+    where = FactFilter(
+        namespace=asked.namespace, subtree=True, where=joined([asked.condition(RecordKind.FACT), *asked.created()])
+    )
+    answer = await stores.facts.search(
+        FactQuery(filter=where, text=asked.text, vector=asked.vector, of_model=asked.of_model, limit=asked.limit),
+        room=room,
+    )
+    return Found([_of_fact(match) for match in answer.matches], answer.diagnostics)
+
+
+def _of_fact(match: FactMatch) -> RecallItem:
+    fact = match.fact
+    value = json.loads(fact.value.text) if isinstance(fact.value, JsonText) else fact.value
+    content = value.get("content")
+    is_text = isinstance(content, str) and content.strip()
+    return RecallItem(
+        record=RecordReference(RecordKind.FACT, fact.key, tuple(fact.namespace)),
+        content=str(content) if is_text else json.dumps(dict(value), ensure_ascii=False),
+        relevance=match.score or 0.0,
+        similarity=match.similarity,
+        keyword=match.keyword_score,
+        time=fact.created_at,
+        update_time=fact.updated_at,
+        metadata=fact.metadata,
+    )
+
+
+async def _statements(stores: Stores, asked: Question, room: Room | None) -> Found:
+    query = asked.query
+    where = SemanticFilter(
+        scope=query.scope,
+        created_from=query.start,
+        created_to=query.end,
+        expression=asked.condition(RecordKind.SEMANTIC),
+    )
+    answer = await stores.semantic.search(
+        SimilarQuery(
+            text=asked.text,
+            vector=asked.vector,
+            of_model=asked.of_model,
+            top_k=asked.limit,
+            min_similarity=0.0 if not asked.text.strip() else None,
+            where=where,
+        ),
+        room=room,
+    )
+    return Found([_of_statement(match) for match in answer.results], answer.diagnostics)
+
+
+def _of_statement(match: SemanticMatch) -> RecallItem:
+    statement = match.memory
+    return RecallItem(
+        record=RecordReference(RecordKind.SEMANTIC, statement.memory_id),
+        content=statement.content,
+        relevance=match.score,
+        similarity=match.similarity,
+        keyword=match.keyword_score,
+        time=statement.create_time or EPOCH,
+        update_time=statement.update_time,
+        importance=statement.importance,
+        scope=statement.scope,
+        source=statement.source,
+        metadata=statement.metadata,
+        event_ids=links_of(statement.metadata)[-EVENT_IDS_MAX:],
+    )
+
+
+async def _events(stores: Stores, asked: Question, room: Room | None) -> Found:
+    query = asked.query
+    where = EventSelection(
+        scope=query.scope, start=query.start, end=query.end, expression=asked.condition(RecordKind.EVENT)
+    )
+    mode = SearchMode.HYBRID if asked.text.strip() else SearchMode.VECTOR
+    page = await stores.events.window(
+        WindowQuery(where=where, has_range=True, limit=asked.limit, text=asked.text, vector=asked.vector, mode=mode),
+        room=room,
+    )
+    return Found([_of_event(*found) for found in zip(page.events, page.scores, strict=True)], page.diagnostics)
+
+
+def _of_event(stored: StoredEvent, score: EventScore) -> RecallItem:
+    event = decode(stored.body)
+    return RecallItem(
+        record=RecordReference(RecordKind.EVENT, event.event_id),
+        content=event.content,
+        relevance=score.relevance,
+        similarity=score.similarity,
+        keyword=score.keyword,
+        time=event.event_time,
+        importance=event.importance,
+        scope=event.scope,
+        type=event.event_type,
+        source=event.source,
+        metadata=event.metadata,
+    )
+
+
+SEARCHES: Mapping[RecordKind, Callable[[Stores, Question, Room | None], Awaitable[Found]]] = {
+    RecordKind.DOCUMENT: _documents,
+    RecordKind.MEMORY: _memories,
+    RecordKind.FACT: _facts,
+    RecordKind.SEMANTIC: _statements,
+    RecordKind.EVENT: _events,
+}
+"""The search of each kind that can be recalled."""

@@ -1,0 +1,145 @@
+"""Packs items into a text for a prompt: a line for each, oldest first, numbered, within a number of tokens.
+
+The most relevant items are chosen first. An item that is long gives only the passage that matters, so that it leaves
+room for others; one that does not fit leaves its room to the next.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import ceil
+
+from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.recall import RecallItem, Tokenizer
+from mnemon_server.ranking.analysis import STEMMED_WORDS
+from mnemon_server.ranking.heads import Heads
+from mnemon_server.services.search.reranking import AUTHOR_KEYS
+
+PARTS = 4
+"""An item has at most one part in so many of the context."""
+PART_TOKENS_MIN = 64
+"""Or this many tokens, so that a small context holds more than fragments."""
+FRAGMENT_TOKENS_MIN = 16
+"""What is left of a text must have this many tokens to be worth a line."""
+EXAMINED_MAX = 65_536
+"""How many characters of a text are searched for the words of the question if its best passage is not known."""
+ELLIPSIS = "…"
+
+_SENTENCE_END = re.compile(r"[.!?](?=\s)\s+|[。！？]|\n+")
+
+_HEADS, _DAYS = Heads(("title", *AUTHOR_KEYS, "date", "time")), Heads(("date", "time"))
+
+Count = Callable[[str], int]
+
+COUNTS: dict[Tokenizer, Count] = {Tokenizer.UTF8: lambda text: ceil(len(text.encode()) / 4)}
+"""The size of a text in tokens. No function may count less for a text than for a part of it."""
+
+
+def pack(items: Sequence[RecallItem], question: str, tokens_max: int, count: Count) -> tuple[str, list[RecallItem]]:
+    """The context, and the items in their order, each with its number in it; 0 if it is not there.
+
+    Args:
+        items: what was found, most relevant first.
+        question: chooses the passage of a long text whose best one is not known.
+        tokens_max: the most tokens that `count` may find in the context.
+        count: one of COUNTS.
+    """
+    chosen: dict[int, str] = {}
+    words = frozenset(STEMMED_WORDS.terms(question))
+    part = max(tokens_max // PARTS, PART_TOKENS_MIN)
+    # The size of a whole is at most that of its parts, so this only leaves out what surely does not fit.
+    left = tokens_max
+    for place, item in enumerate(items):
+        number = len(chosen) + 1
+        line = _line(item, words, min(part, left), count, number=number)
+        if line is not None and (size := count(f"[{number}] {line}\n")) <= left:
+            chosen[place] = line
+            left -= size
+    while chosen:
+        numbers = _numbered(items, chosen)
+        context = "\n".join(f"[{number}] {chosen[place]}" for place, number in numbers.items())
+        if count(context) <= tokens_max:
+            return context, [replace(item, citation=numbers.get(place, 0)) for place, item in enumerate(items)]
+        chosen.pop(max(chosen))
+    return "", list(items)
+
+
+def _numbered(items: Sequence[RecallItem], chosen: dict[int, str]) -> dict[int, int]:
+    """The numbers of the chosen items, oldest first."""
+    ordered = sorted(chosen, key=lambda place: (items[place].time, place))
+    return {place: number for number, place in enumerate(ordered, 1)}
+
+
+def _line(item: RecallItem, words: frozenset[str], tokens_max: int, count: Count, *, number: int) -> str | None:
+    """The line of an item without its number, which has room beside it; None if too little of the text would fit."""
+    start = f"{_day(item)}{_head(item)}"
+    text = item.content.strip()
+    room = tokens_max - count(f"[{number}] {start}\n")
+    if count(text) <= room:
+        return start + text
+    if room < FRAGMENT_TOKENS_MIN:
+        return None
+    return start + _excerpt(item, words, room, count)
+
+
+def _day(item: RecallItem) -> str:
+    """The day of an item, unless its head or its text begins with one."""
+    return "" if _DAYS.of(item.metadata, item.content) else f"{item.time:%Y-%m-%d} "
+
+
+def _head(item: RecallItem) -> str:
+    """Its title, whose words it is, and their own day; the key of a fact."""
+    named = f"{item.record.id}: " if item.record.kind is RecordKind.FACT and item.content.startswith("{") else ""
+    return named + _HEADS.of(item.metadata, item.content)
+
+
+def _excerpt(item: RecallItem, words: frozenset[str], tokens_max: int, count: Count) -> str:
+    """As much of a text as fits: its best passage and what follows, from where most words of the question are."""
+    text = item.content.rstrip()
+    first, last = (item.passage.start, item.passage.end) if item.passage else (0, EXAMINED_MAX)
+    begin = _best_start(text, words, first, min(last, len(text)), tokens_max, count)
+    before = f"{ELLIPSIS} " if text[:begin].strip() else ""
+    end = _longest(text, begin, tokens_max - count(before) - count(ELLIPSIS), count)
+    return f"{before}{text[begin:end].strip()}{ELLIPSIS if end < len(text) else ''}"
+
+
+def _best_start(text: str, words: frozenset[str], first: int, last: int, tokens_max: int, count: Count) -> int:
+    """Where the excerpt between two places of a text begins: at the sentence from which on most words are within it."""
+    if count(text[first:last]) <= tokens_max or not words:
+        return first
+    starts = [first, *(found.end() for found in _SENTENCE_END.finditer(text, first, last)), last]
+    sentences = [
+        (start, count(text[start:end]), words.intersection(STEMMED_WORDS.terms(text[start:end])))
+        for start, end in pairwise(starts)
+    ]
+
+    def found_from(number: int) -> int:
+        found, size = set[str](), 0
+        for _, tokens, matching in sentences[number:]:
+            size += tokens
+            if size > tokens_max and found:
+                break
+            found |= matching
+            if size > tokens_max:
+                break
+        return len(found)
+
+    # Of equal ones the last: what follows the words of a question is more likely to answer it than what precedes them.
+    return sentences[max(range(len(sentences)), key=lambda number: (found_from(number), number))][0]
+
+
+def _longest(text: str, begin: int, tokens_max: int, count: Count) -> int:
+    """The end of the longest part from `begin` on that has at most `tokens_max` tokens, at the end of a word."""
+    low, high = begin, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(text[begin:middle]) <= tokens_max:
+            low = middle
+        else:
+            high = middle - 1
+    if low == len(text) or text[low].isspace():
+        return low
+    # Some scripts have no spaces: then any character may be the last.
+    space = max(text.rfind(" ", begin, low), text.rfind("\n", begin, low))
+    return space if space > begin + (low - begin) // 2 else low

@@ -1,0 +1,186 @@
+"""The recall service: asks all kinds of records at once, and answers in one order."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+
+from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.recall import (
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    RECALLED,
+    TOKENS_DEFAULT,
+    KindDiagnostics,
+    RecallAnswer,
+    RecallItem,
+    RecallMessage,
+    RecallQuery,
+)
+from mnemon_server.domain.records import NOTHING_RELEVANT, Relevance, Scope
+from mnemon_server.domain.validation import refuse
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.ranking.fusion import Fusion
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX, Room
+from mnemon_server.services.recall.checks import query_violations
+from mnemon_server.services.recall.kinds import SEARCHES, Found, Question, Stores
+from mnemon_server.services.recall.packing import COUNTS, pack
+from mnemon_server.services.recall.relevance import judged
+from mnemon_server.services.tools.service import ToolRunner
+
+ITEM_TOKENS = 20
+"""The least size of most items in a context: without a limit, as many are searched as might have room."""
+TURN_WEIGHTS = (1.0, 0.3, 0.2, 0.1)
+"""How much the newest turns of a conversation count towards the meaning of the question, newest first."""
+SKIPPED_FACTS = (
+    "facts have no scope, and the memory tools have no namespace for this one: name the namespace to search them"
+)
+
+
+class RecallStore:
+    """Recalls over the records of a vault, or over the part of them that a caller sees."""
+
+    def __init__(
+        self, stores: Stores, tools: ToolRunner, embedder: EmbeddingBatcher, fusion: Fusion, offload: Offload
+    ) -> None:
+        """All arguments belong to the caller. `tools` know the namespace of a scope's facts; `fusion` is that of the
+        searches.
+        """
+        self._stores = stores
+        self._tools = tools
+        self._embedder = embedder
+        self._fusion = fusion
+        self._offload = offload
+
+    def over(self, stores: Stores, tools: ToolRunner) -> "RecallStore":
+        """The same service over a part of the records."""
+        return RecallStore(stores, tools, self._embedder, self._fusion, self._offload)
+
+    async def recall(self, query: RecallQuery, *, room: Room | None = None) -> RecallAnswer:
+        """What matters for a question; see RecallQuery.
+
+        Raises:
+            InvalidArgumentError: the query is not valid.
+            EmbeddingError: the question cannot be embedded.
+            and the errors of the searches.
+        """
+        began = perf_counter()
+        refuse(query_violations(query, self._embedder.model.dimension))
+        turns = [message for message in query.messages if message.content.strip()]
+        text = turns[-1].content if turns else query.text
+        if not text.strip() and query.vector is None:
+            answer = RecallAnswer(items=(), relevance=NOTHING_RELEVANT, tokenizer=query.tokenizer)
+            return replace(answer, duration_s=perf_counter() - began)
+        vector = await self._vector(query, text, turns)
+        asked, skipped = self._question(query, text, vector)
+        wanted = [kind for kind in RECALLED if kind not in skipped and kind in (query.kinds or RECALLED)]
+        rooms = [room.part() if room else None for _ in wanted]
+        found = await asyncio.gather(
+            *(SEARCHES[kind](self._stores, asked, part) for kind, part in zip(wanted, rooms, strict=True))
+        )
+        by_kind = dict(zip(wanted, found, strict=True))
+        answer = await self._offload(_answer, query, text, by_kind, self._fusion)
+        return replace(
+            answer,
+            kinds=tuple(_diagnostics(query, by_kind, skipped)),
+            truncated=answer.truncated or any(part is not None and part.is_full for part in rooms),
+            duration_s=perf_counter() - began,
+        )
+
+    def _question(
+        self, query: RecallQuery, text: str, vector: Sequence[float]
+    ) -> tuple[Question, dict[RecordKind, str]]:
+        """What each kind is asked, and which kinds are left out, with the reasons."""
+        limit = max(query.limit, LIMIT_DEFAULT)
+        if query.max_tokens and not query.limit:
+            limit = min(max(query.max_tokens // ITEM_TOKENS, LIMIT_DEFAULT), LIMIT_MAX)
+        asked = Question(query, text, vector, of_model=query.vector is None, limit=limit, namespace=None)
+        if query.namespace:
+            return asked._replace(namespace=Namespace(query.namespace)), {}
+        if query.scope == Scope():
+            return asked, {}
+        try:
+            return asked._replace(namespace=self._tools.namespace_of(query.scope)), {}
+        except ConfigurationError:
+            return asked, {RecordKind.FACT: SKIPPED_FACTS}
+
+    async def _vector(self, query: RecallQuery, text: str, turns: Sequence[RecallMessage]) -> Sequence[float]:
+        """The vector of the question; all kinds are asked with the same."""
+        if query.vector is not None:
+            return query.vector
+        texts = [message.content for message in reversed(turns)][: len(TURN_WEIGHTS)] or [text]
+        for each in texts:
+            await self._embedder.fetch_query(each)
+        vectors = await self._offload(lambda: [self._embedder.embed_query(each) for each in texts])
+        return np.average(vectors, axis=0, weights=TURN_WEIGHTS[: len(vectors)]).tolist()  # type: ignore[no-any-return]
+
+
+def _answer(query: RecallQuery, text: str, found: dict[RecordKind, Found], fusion: Fusion) -> RecallAnswer:
+    """The answer without its diagnostics. Blocks."""
+    items = _without_duplicates(
+        sorted(
+            (item for each in found.values() for item in each.items),
+            key=lambda item: (-item.relevance, -item.time.timestamp()),
+        )
+    )
+    said = [each.diagnostics.relevance for each in found.values()]
+    nearest = [cosine for each in said if each is not None for cosine in each.nearest]
+    relevance = judged(fusion, text, items[0].relevance if items else 0.0, nearest)
+    if query.min_relevance:
+        relevance = Relevance(relevance.best, query.min_relevance)
+        items = [item for item in items if item.relevance >= query.min_relevance]
+    limit = query.limit or (LIMIT_MAX if query.max_tokens else LIMIT_DEFAULT)
+    items, truncated = _within(items[:limit], ANSWER_BYTES_MAX)
+    context, count, tokens_max = "", COUNTS[query.tokenizer], query.max_tokens or TOKENS_DEFAULT
+    if not relevance.is_low:
+        context, items = pack(items, text, tokens_max, count)
+    if query.max_tokens and not query.limit and context:
+        items = [item for item in items if item.citation]
+    return RecallAnswer(
+        items=tuple(items),
+        relevance=relevance,
+        context=context,
+        context_tokens=count(context),
+        tokenizer=query.tokenizer,
+        truncated=truncated,
+    )
+
+
+def _without_duplicates(items: Iterable[RecallItem]) -> list[RecallItem]:
+    """The items in their order. One with the same text as an earlier one becomes a duplicate of that."""
+    distinct: dict[str, RecallItem] = {}
+    for item in items:
+        same = " ".join(item.content.split()).casefold()
+        first = distinct.get(same)
+        distinct[same] = item if first is None else _joined(first, item)
+    return list(distinct.values())
+
+
+def _joined(first: RecallItem, second: RecallItem) -> RecallItem:
+    ids = dict.fromkeys((*first.event_ids, *second.event_ids))
+    return replace(first, duplicates=(*first.duplicates, second.record), event_ids=tuple(ids))
+
+
+def _within(items: Sequence[RecallItem], bytes_max: int) -> tuple[list[RecallItem], bool]:
+    """The first items that an answer has room for, at least one, and whether some are left out."""
+    size = 0
+    for number, item in enumerate(items):
+        size += len(item.content.encode()) + len(str(item.metadata).encode())
+        if size > bytes_max and number:
+            return list(items[:number]), True
+    return list(items), False
+
+
+def _diagnostics(
+    query: RecallQuery, found: dict[RecordKind, Found], skipped: dict[RecordKind, str]
+) -> Iterable[KindDiagnostics]:
+    for kind in RECALLED:
+        if kind in found:
+            yield KindDiagnostics(kind, found[kind].diagnostics, returned=len(found[kind].items))
+        elif kind in skipped and kind in (query.kinds or RECALLED):
+            yield KindDiagnostics(kind, skipped=skipped[kind])

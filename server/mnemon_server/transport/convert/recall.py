@@ -1,0 +1,137 @@
+"""The recall service's requests and answers."""
+
+from collections.abc import Mapping
+
+from mnemon.v1 import recall_pb2 as pb
+
+from mnemon_server.domain.events import WindowDiagnostics
+from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.recall import (
+    RECALLED,
+    KindDiagnostics,
+    RecallAnswer,
+    RecallItem,
+    RecallMessage,
+    RecallQuery,
+    RecordReference,
+    Tokenizer,
+)
+from mnemon_server.domain.records import SearchDiagnostics, View
+from mnemon_server.domain.semantic import SimilarityDiagnostics
+from mnemon_server.services.background.offload import Pause
+from mnemon_server.transport.convert.archive import KINDS_TO_PB
+from mnemon_server.transport.convert.events import fill_window_diagnostics
+from mnemon_server.transport.convert.semantic import fill_similarity_diagnostics
+from mnemon_server.transport.convert.shared.filters import read_filter
+from mnemon_server.transport.convert.shared.reader import Reader, vector_from_pb
+from mnemon_server.wire.values import (
+    VIEWS,
+    diagnostics_to_pb,
+    duration_to_pb,
+    fill_metadata,
+    fill_scope,
+    fill_score,
+    fill_time,
+    scope_of,
+)
+
+_KINDS: Mapping[int, RecordKind] = {KINDS_TO_PB[kind]: kind for kind in RECALLED}
+_TOKENIZERS = {tokenizer.value: tokenizer for tokenizer in Tokenizer}
+
+
+def read_recall(request: pb.RecallRequest) -> RecallQuery:
+    """The query."""
+    reader = Reader()
+    start, end = reader.span("time", request.time) if request.HasField("time") else (None, None)
+    query = RecallQuery(
+        text=request.query,
+        vector=vector_from_pb(request.vector),
+        messages=tuple(RecallMessage(message.role, message.content) for message in request.messages),
+        scope=scope_of(request),
+        namespace=tuple(request.namespace),
+        kinds=tuple(reader.enum(f"kinds[{number}]", kind, _KINDS) for number, kind in enumerate(request.kinds)),
+        filters=tuple(
+            (
+                reader.enum(f"kind_filters[{number}].kind", each.kind, _KINDS),
+                read_filter(reader, f"kind_filters[{number}].filter", each.filter),
+            )
+            for number, each in enumerate(request.kind_filters)
+        ),
+        start=start,
+        end=end,
+        limit=request.limit,
+        max_tokens=request.max_tokens,
+        tokenizer=_tokenizer(reader, request.tokenizer),
+        min_relevance=request.min_relevance,
+        min_confidence=request.min_confidence if request.HasField("min_confidence") else None,
+        view=reader.enum("view", request.view, VIEWS),
+    )
+    reader.finish()
+    return query
+
+
+def _tokenizer(reader: Reader, name: str) -> Tokenizer:
+    if name and name not in _TOKENIZERS:
+        reader.note("tokenizer", f"must be empty or one of {', '.join(map(repr, _TOKENIZERS))}")
+    return _TOKENIZERS.get(name, Tokenizer.UTF8)
+
+
+async def answer_to_pb(answer: RecallAnswer, view: View) -> pb.RecallResponse:
+    """The answer; yields to other calls."""
+    message = pb.RecallResponse(
+        context=answer.context,
+        context_tokens=answer.context_tokens,
+        tokenizer=answer.tokenizer,
+        nothing_relevant=answer.relevance.is_low,
+        best_relevance=answer.relevance.best,
+        relevance_floor=answer.relevance.floor,
+        diagnostics=map(_diagnostics_to_pb, answer.kinds),
+        truncated=answer.truncated,
+        duration=duration_to_pb(answer.duration_s),
+    )
+    pause = Pause()
+    for item in answer.items:
+        target = message.results.add(citation=item.citation)
+        _fill_names(target, item)
+        if view is not View.IDS:
+            _fill_item(target, item)
+        await pause.where_due()
+    return message
+
+
+def _fill_names(target: pb.RecallItem, item: RecallItem) -> None:
+    target.record.CopyFrom(_reference_to_pb(item.record))
+    target.duplicates.extend(map(_reference_to_pb, item.duplicates))
+    fill_score(target.score, item.relevance, vector=item.similarity, keyword=item.keyword)
+
+
+def _reference_to_pb(record: RecordReference) -> pb.RecordReference:
+    return pb.RecordReference(kind=KINDS_TO_PB[record.kind], id=record.id, namespace=record.namespace)
+
+
+def _fill_item(target: pb.RecallItem, item: RecallItem) -> None:
+    target.content, target.type, target.source = item.content, item.type, item.source
+    if item.confidence is not None:
+        target.confidence = item.confidence
+    if item.importance is not None:
+        target.importance = item.importance
+    fill_time(target.time, item.time)
+    if item.update_time is not None:
+        fill_time(target.update_time, item.update_time)
+    fill_scope(target, item.scope)
+    if item.metadata:
+        fill_metadata(target.metadata, item.metadata)
+    target.event_ids.extend(item.event_ids)
+
+
+def _diagnostics_to_pb(of_kind: KindDiagnostics) -> pb.RecallDiagnostics:
+    message = pb.RecallDiagnostics(kind=KINDS_TO_PB[of_kind.kind], skipped=of_kind.skipped)
+    match of_kind.search:
+        case WindowDiagnostics() as search:
+            fill_window_diagnostics(message.search, search)
+        case SimilarityDiagnostics() as search:
+            fill_similarity_diagnostics(message.search, search)
+        case SearchDiagnostics() as search:
+            message.search.CopyFrom(diagnostics_to_pb(search))
+            message.search.returned = of_kind.returned
+    return message

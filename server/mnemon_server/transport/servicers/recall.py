@@ -1,0 +1,18 @@
+"""RecallService over gRPC. Every method has the same steps: read, call, write."""
+
+from mnemon.v1 import recall_pb2 as pb
+from mnemon.v1 import recall_pb2_grpc
+
+from mnemon_server.transport.convert import recall as convert
+from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.tenancy import TenantServicer
+
+
+class RecallServicer(TenantServicer, recall_pb2_grpc.RecallServiceServicer):
+    """Answers UNAVAILABLE until vaults are attached."""
+
+    async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:  # noqa: N802 - see the proto
+        query = convert.read_recall(request)
+        async with self.vault(context) as vault:
+            answer = await vault.recall.recall(query, room=self.room(context))
+        return await convert.answer_to_pb(answer, query.view)

@@ -1,0 +1,265 @@
+"""Recall over all kinds of records, through the doors of a real server."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import grpc
+import mnemon
+import pytest
+from google.rpc import error_details_pb2
+from mnemon import Client, F, RecallAnswer, RecordKind, Scope
+from mnemon.v1 import archive_pb2, recall_pb2_grpc
+from mnemon.v1 import recall_pb2 as pb
+
+from tests.support.access import guarded_server, make_key
+from tests.support.command import run, run_json
+from tests.support.server import detail, server_process, wait_until
+
+KINDS = ["document", "memory", "fact", "semantic", "event"]
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_process(tmp_path_factory.mktemp("data"), "--http-listen", "127.0.0.1:0") as running:
+        yield running.address()
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Iterator[Client]:
+    with Client(address) as found:
+        yield found
+
+
+@pytest.fixture
+def user() -> str:
+    """A user of whom nothing is stored."""
+    return f"user{next(_numbers)}"
+
+
+def fill(client: Client, user: str, noun: str = "kettle") -> dict[str, str]:
+    """Stores a record of each kind; returns their ids by kind."""
+    event = f"{user}-{noun}"
+    ids = {
+        "document": client.documents.put(event, f"The manual of the {noun}.", scope=Scope(user=user)).id,
+        "memory": client.remember(f"The {noun} leaks.", user=user).memory_id,
+        "fact": client.facts.put(("user", user), noun, {"content": f"The {noun} is red."}).key,
+        "semantic": client.semantic.add(f"Ada owns a {noun}.", user=user, importance=0.5).memory.memory_id,
+        "event": client.timeline.add("purchase", f"Ada bought a {noun}.", user=user, event_id=event).event_id,
+    }
+    wait_until(lambda: not client.timeline.status().text_pending_count)
+    return ids
+
+
+def found(answer: RecallAnswer) -> dict[str, str]:
+    return {str(item.kind): item.id for item in answer}
+
+
+def test_one_question_finds_all_kinds_in_one_order_with_a_text_for_a_prompt(client: Client, user: str) -> None:
+    ids = fill(client, user)
+
+    answer = client.recall("kettle", user=user)
+
+    assert found(answer) == ids
+    assert [item.score for item in answer] == sorted((item.score for item in answer), reverse=True)
+    assert not answer.nothing_relevant and answer.best_relevance == answer[0].score
+    assert sorted(item.citation for item in answer) == [1, 2, 3, 4, 5]
+    assert f"[{answer[0].citation}] {datetime.now(UTC):%Y-%m-%d} {answer[0].content}" in answer.context.splitlines()
+    assert 0 < answer.context_tokens <= 2_000 and answer.tokenizer == "utf8/4"
+    assert [str(each.kind) for each in answer.diagnostics] == KINDS
+    of_event = next(item for item in answer if item.kind is RecordKind.EVENT)
+    assert (of_event.type, of_event.scope, of_event.record.namespace) == ("purchase", Scope(user=user), ())
+    assert next(item for item in answer if item.kind == "fact").record.namespace == ("user", user)
+    assert [item.importance for item in answer if item.kind == "semantic"] == [0.5]
+    assert [item.confidence for item in answer if item.kind == "memory"] == [1.0]
+
+
+def test_kinds_conditions_and_times_choose_records(client: Client, user: str) -> None:
+    ids = fill(client, user)
+
+    def kinds(**how: Any) -> set[str]:
+        return set(found(client.recall("kettle", user=user, **how)))
+
+    assert kinds(kinds=["fact", "event"]) == {"fact", "event"}
+    assert kinds(filters={"event": F("event_type") == "sale", "memory": F("content").contains("leaks")}) == {*KINDS} - {
+        "event"
+    }
+    assert kinds(namespace=("user", "other")) == {*KINDS} - {"fact"}
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    assert kinds(until=tomorrow) == {*KINDS} and kinds(since=tomorrow) == set()
+    assert kinds(limit=2) <= {*KINDS} and len(client.recall("kettle", user=user, limit=2)) == 2
+    vector = client.memories.search("kettle", user=user, view="full")[0].memory.embeddings[0]
+    assert ids["memory"] in {item.id for item in client.recall(vector=vector, user=user)}
+
+
+def test_records_of_another_user_are_not_recalled(client: Client, user: str) -> None:
+    fill(client, f"{user}-other")
+
+    answer = client.recall("kettle", user=user)
+
+    assert (list(answer), answer.context, answer.nothing_relevant, answer.best_relevance) == ([], "", True, 0.0)
+
+
+def test_facts_of_a_scope_that_has_no_namespace_are_left_out_and_the_answer_says_so(client: Client, user: str) -> None:
+    fill(client, user)
+
+    by_kind = {str(each.kind): each for each in client.recall("kettle", household="none").diagnostics}
+
+    assert "name the namespace" in by_kind["fact"].skipped and by_kind["fact"].search is None
+    assert by_kind["event"].search is not None and not by_kind["event"].skipped
+
+
+def test_the_same_text_in_several_records_is_one_item(client: Client, user: str) -> None:
+    text = "The bicycle is in the shed."
+    memory = client.remember(text, user=user)
+    statement = client.semantic.add(f"  {text.upper()}", user=user).memory
+    client.facts.put(("user", user), "bicycle", {"content": text})
+
+    [item] = client.recall("Where is the bicycle?", user=user)
+
+    records = [item.record, *item.duplicates]
+    assert {(str(each.kind), each.id) for each in records} == {
+        ("memory", memory.memory_id),
+        ("semantic", statement.memory_id),
+        ("fact", "bicycle"),
+    }
+
+
+def test_the_newest_turn_of_a_conversation_is_the_question(client: Client, user: str) -> None:
+    fill(client, user, "kettle")
+    fill(client, user, "bicycle")
+    turns = [
+        {"role": "user", "content": "Tell me about the kettle."},
+        {"role": "assistant", "content": "It leaks.", "name": "helper"},
+        {"role": "user", "content": "And the bicycle?"},
+    ]
+
+    answer = client.recall(messages=turns, user=user)
+
+    assert "bicycle" in answer[0].content
+    assert answer[0].score > next(item.score for item in answer if "kettle" in item.content)
+
+
+def test_an_unrelated_question_gets_no_context(client: Client, user: str) -> None:
+    fill(client, user)
+
+    answer = client.recall("How long does sourdough rest?", user=user)
+
+    assert answer.nothing_relevant and answer.context == "" and answer.context_tokens == 0
+    assert answer.relevance_floor is not None and answer.best_relevance < answer.relevance_floor
+    assert not client.recall("kettle", user=user, min_relevance=1.0).results
+
+
+def test_a_context_has_at_most_the_tokens_asked_for_and_decides_how_many_items_there_are(
+    client: Client, user: str
+) -> None:
+    for number in range(30):
+        client.remember(f"The kettle was descaled on day {number}.", user=user)
+
+    small, large = (client.recall("kettle", user=user, max_tokens=tokens) for tokens in (60, 400))
+
+    assert 0 < small.context_tokens <= 60 < large.context_tokens <= 400
+    assert 0 < len(small) < len(large) == len(large.context.splitlines()) <= 30
+    assert all(item.citation for item in large)
+
+
+def test_a_view_of_ids_leaves_out_texts(client: Client, user: str) -> None:
+    ids = fill(client, user)
+
+    answer = client.recall("kettle", user=user, view="ids")
+
+    assert found(answer) == ids and {item.content for item in answer} == {""} and "kettle" in answer.context
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        ({"query": "a" * 70_000}, "query"),
+        ({"vector": [1.0]}, "vector"),
+        ({"query": "tea", "messages": [{"content": "tea"}]}, "messages"),
+        ({"messages": [{"content": "a" * 70_000}]}, "messages[0].content"),
+        ({"messages": [{"content": "tea"}] * 65}, "messages"),
+        ({"query": "tea", "kinds": [archive_pb2.RECORD_KIND_RULE]}, "kinds[0]"),
+        ({"query": "tea", "kinds": [archive_pb2.RECORD_KIND_FACT] * 65}, "kinds"),
+        ({"query": "tea", "limit": 101}, "limit"),
+        ({"query": "tea", "max_tokens": -1}, "max_tokens"),
+        ({"query": "tea", "tokenizer": "words"}, "tokenizer"),
+        ({"query": "tea", "min_relevance": 1.5}, "min_relevance"),
+        ({"query": "tea", "min_confidence": -1.0}, "min_confidence"),
+        ({"query": "tea", "namespace": [""]}, "namespace[0]"),
+        ({"query": "tea", "scope": {"user": " "}}, "scope.user"),
+        ({"query": "tea", "time": {"start_time": {"seconds": 10}, "end_time": {"seconds": 5}}}, "time.end_time"),
+        ({"query": "tea", "kind_filters": [{"kind": 7, "filter": {}}]}, "kind_filters[0].filter"),
+    ],
+)
+def test_a_bad_request_names_its_field(address: str, request_: dict[str, Any], field: str) -> None:
+    with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as raised:
+        recall_pb2_grpc.RecallServiceStub(channel).Recall(pb.RecallRequest(**request_))
+
+    assert [violation.field for violation in detail(raised.value, error_details_pb2.BadRequest).field_violations] == [
+        field
+    ]
+
+
+def test_a_filter_names_each_kind_once_and_its_own_fields(client: Client, address: str) -> None:
+    with pytest.raises(mnemon.InvalidArgumentError, match="event_type"):
+        client.recall("tea", filters={"memory": F("event_type") == "sale"})
+    condition = {"condition": {"field": "content", "comparator": 1, "values": [{"string_value": "x"}]}}
+    twice = pb.RecallRequest(query="tea", kind_filters=[{"kind": 2, "filter": condition}] * 2)
+    with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as raised:
+        recall_pb2_grpc.RecallServiceStub(channel).Recall(twice)
+    assert [violation.field for violation in detail(raised.value, error_details_pb2.BadRequest).field_violations] == [
+        "kind_filters[1].kind"
+    ]
+
+
+def test_a_blank_question_finds_nothing(client: Client, user: str) -> None:
+    fill(client, user)
+
+    assert list(client.recall("  ", user=user)) == list(client.recall(user=user)) == []
+    assert client.recall(messages=[{"role": "user", "content": ""}], user=user).nothing_relevant
+
+
+def test_the_command_shows_what_was_found_and_the_context(address: str, client: Client, user: str) -> None:
+    ids = fill(client, user)
+
+    shown = run(address, "recall", "kettle", "--user", user).stdout
+    for kind, record in ids.items():
+        assert kind in shown and record in shown
+    context = run(address, "recall", "kettle", "--user", user, "--context", "--kind", "fact").stdout
+    assert context == f"[1] {datetime.now(UTC):%Y-%m-%d} The kettle is red.\n"
+    [answer] = run_json(address, "recall", "kettle", "--user", user, "--max-tokens", "30")
+    assert answer["context_tokens"] <= 30 and answer["results"]
+    nothing = run(address, "recall", "sourdough", "--user", user)
+    assert (nothing.returncode, "nothing found" in nothing.stdout) == (0, True)
+
+
+async def test_a_bound_key_recalls_its_own_records_and_facts_alone(tmp_path: Path) -> None:
+    admin = make_key(tmp_path, "admin")
+    secret = make_key(tmp_path, "reader", "--user", "ada", "--namespace", "users.ada")
+    async with guarded_server(tmp_path) as connection:
+        server = str(connection.server.address)
+        async with mnemon.AsyncClient(server, api_key=admin) as of_admin:
+            for name in ("ada", "bob"):
+                await of_admin.remember(f"The kettle of {name} leaks.", user=name)
+                await of_admin.facts.put(("users", name), "kettle", {"content": f"The kettle of {name} is red."})
+        async with mnemon.AsyncClient(server, api_key=secret) as of_ada:
+            for whose in ({}, {"user": "ada"}):
+                answer = await of_ada.recall("kettle", **whose)  # type: ignore[arg-type] # a scope
+                assert sorted(item.content for item in answer) == [
+                    "The kettle of ada is red.",
+                    "The kettle of ada leaks.",
+                ]
+            with pytest.raises(mnemon.PermissionDeniedError, match=r"scope\.user"):
+                await of_ada.recall("kettle", user="bob")
+            assert not await of_ada.recall("kettle", namespace=("users", "bob"), kinds=["fact"])
+
+
+def test_a_vault_in_a_program_recalls(tmp_path: Path) -> None:
+    with mnemon.Mnemon(tmp_path / "vault", embedding_model="hashing") as memory:
+        memory.remember("The kettle leaks.", user="ada")
+        assert json.loads(memory.recall("kettle", user="ada").to_json())["results"][0]["content"] == "The kettle leaks."
