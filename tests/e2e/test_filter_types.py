@@ -37,23 +37,29 @@ async def test_every_call_with_a_filter_refuses_a_value_of_another_type(tmp_path
     found = {}
     async with whole_server(tmp_path) as server:
         for rpc, path in CALLS:
-            time = (
-                "event_time" if "Episodic" in rpc.method.input_type.fields_by_name["filter"].message_type.name else ""
-            )
-            request = _request(rpc, path, none_of(compare(time or "create_time", "GTE", 5)))
+            own = rpc.method.input_type.fields_by_name.get("filter")
+            of_events = own is not None and "Episodic" in own.message_type.name
+            request = _request(rpc, path, none_of(compare("event_time" if of_events else "create_time", "GTE", 5)))
             with pytest.raises(aio.AioRpcError) as caught:
                 await rpc.call(server.channel, request)
             violations = detail(caught.value, error_details_pb2.BadRequest).field_violations
             found[rpc.name] = [each.field for each in violations if "condition" in each.field]
-    expected = {rpc.name: [f"{'.'.join(path)}.none_of.filters[0].condition.values[0]"] for rpc, path in CALLS}
+    expected = {rpc.name: [f"{_shown(rpc, path)}.none_of.filters[0].condition.values[0]"] for rpc, path in CALLS}
     assert found == expected
     assert len(found) >= 20
+
+
+def _shown(rpc: Rpc, path: tuple[str, ...]) -> str:
+    """The path as an error shows it, with the number of the item of a list."""
+    is_list = {field.name for field in rpc.method.input_type.fields if field.is_repeated}
+    return ".".join(f"{name}[0]" if name in is_list else name for name in path)
 
 
 def _request(rpc: Rpc, path: tuple[str, ...], chosen: common_pb2.Filter) -> Any:
     request = message = rpc.request()
     for name in path[:-1]:
-        message = getattr(message, name)
+        inner = getattr(message, name)
+        message = inner.add() if hasattr(inner, "add") else inner
     getattr(message, path[-1]).CopyFrom(chosen)
     if "kind" in message.DESCRIPTOR.fields_by_name:
         message.kind = archive_pb2.RECORD_KIND_MEMORY

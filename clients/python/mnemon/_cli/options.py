@@ -283,8 +283,11 @@ def _pairs_option(flag: str, name: str, text: str) -> Callable[[Command], Comman
     return click.option(flag, name, type=key_value, metavar="KEY=VALUE", multiple=True, callback=as_mapping, help=text)
 
 
-def limit_option(default: int, *, maximum: int | None = None) -> Callable[[Command], Command]:
-    """`--limit`, which is also `--top-k`, `-k` and `-n`; the command gets `limit`. Without a maximum, 0 means all."""
+def limit_option(default: int | None, *, maximum: int | None = None) -> Callable[[Command], Command]:
+    """`--limit`, which is also `--top-k`, `-k` and `-n`; the command gets `limit`. Without a maximum, 0 means all.
+
+    A default of None leaves it to the server.
+    """
     text = "Maximum number; 0 for all." if maximum is None else "Maximum number of results."
     return click.option(
         "--limit",
@@ -294,17 +297,17 @@ def limit_option(default: int, *, maximum: int | None = None) -> Callable[[Comma
         type=click.IntRange(min=0) if maximum is None else click.IntRange(1, maximum),
         # Several, so that two that differ are an error: by itself, the last one would win.
         multiple=True,
-        default=(default,),
-        show_default=True,
+        default=() if default is None else (default,),
+        show_default=default is not None,
         callback=_one_limit,
         help=text,
     )
 
 
-def _one_limit(context: click.Context, parameter: click.Parameter, given: tuple[int, ...]) -> int:
+def _one_limit(context: click.Context, parameter: click.Parameter, given: tuple[int, ...]) -> int | None:
     if len(set(given)) > 1:
         raise click.BadParameter(f"one number is meant, not {' and '.join(map(str, given))}", context, parameter)
-    return given[0]
+    return given[0] if given else None
 
 
 def collected(argument: str, options: Options, collect: Callable[[dict[str, Any]], Any]) -> Callable[[Any], Any]:

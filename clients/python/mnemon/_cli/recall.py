@@ -33,7 +33,7 @@ _whose = opt.collected(
 @click.argument("query", type=opt.visible)
 @_whose
 @click.option("--kind", "kinds", type=opt.choice_of(_KINDS), multiple=True, help="Only this kind; repeatable.")
-@click.option("--limit", "-n", type=click.IntRange(1, 100), help="Maximum number of results.  [default: 10]")
+@opt.limit_option(None, maximum=100)
 @click.option("--max-tokens", type=click.IntRange(1, 1_000_000), help="Maximum size of the context.  [default: 2000]")
 @click.option(
     "--min-relevance", type=click.FloatRange(0, 1), default=0.0, help="Leave out what is less relevant than this."

@@ -35,6 +35,8 @@ from mnemon_server.services.tools.service import ToolRunner
 
 ITEM_TOKENS = 20
 """The least size of most items in a context: without a limit, as many are searched as might have room."""
+ORNAMENT = 0.5
+"""The share of the floor below which an item is not in the context: a prompt is better without it."""
 TURN_WEIGHTS = (1.0, 0.3, 0.2, 0.1)
 """How much the newest turns of a conversation count towards the meaning of the question, newest first."""
 SKIPPED_FACTS = (
@@ -138,7 +140,10 @@ def _answer(query: RecallQuery, text: str, found: dict[RecordKind, Found], fusio
     items, truncated = _within(items[:limit], ANSWER_BYTES_MAX)
     context, count, tokens_max = "", COUNTS[query.tokenizer], query.max_tokens or TOKENS_DEFAULT
     if not relevance.is_low:
-        context, items = pack(items, text, tokens_max, count)
+        least = ORNAMENT * (relevance.floor or 0.0)
+        told = [item for item in items if item.relevance >= least]
+        context, packed = pack(told, text, tokens_max, count)
+        items = [*packed, *items[len(told) :]]
     if query.max_tokens and not query.limit and context:
         items = [item for item in items if item.citation]
     return RecallAnswer(
