@@ -41,6 +41,8 @@ BEYOND_THE_SCHEMA: Mapping[str, str] = {
     r"has no effect, since the signal \w+ is not evaluated": "depends on another field",
     r"no \w+ has this key": "depends on the records that are stored",
     r"must be unset if": "depends on another field",
+    r"kinds?(?:\[\d+\])?(?:\.kind)?: must be one of": "rules and decisions are kinds that are not searched by text",
+    r"must name each kind once": "JSON Schema does not compare two values",
     r"within 2\^53": "any number is a value of JSON",
 }
 """Demands of the server that a schema cannot express: field and description of a violation, and the reason."""

@@ -33,6 +33,8 @@ from mnemon_server.domain.filters import VALUES_MAX
 from mnemon_server.domain.memories import LIMIT_MAX as MEMORIES_MAX
 from mnemon_server.domain.memories import TAG_BYTES_MAX
 from mnemon_server.domain.namespaces import LABEL_BYTES_MAX
+from mnemon_server.domain.recall import LIMIT_MAX as RECALL_MAX
+from mnemon_server.domain.recall import ROLE_BYTES_MAX, TOKENS_MAX, Tokenizer
 from mnemon_server.domain.records import DURATION_MAX, METADATA_KEY, METADATA_LIST_MAX, METADATA_TEXT_BYTES_MAX
 from mnemon_server.domain.rules import DESCRIPTION_BYTES_MAX, RULE_NAME_BYTES_MAX
 from mnemon_server.domain.semantic import KEYWORD_BYTES_MAX, SOURCE_BYTES_MAX, SUMMARY_BYTES_MAX, TOP_K_MAX
@@ -124,7 +126,8 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     **dict.fromkeys(("users", "personas"), _said(SCOPE_BYTES_MAX)),
     **dict.fromkeys(("namespace", "labels", "prefix", "suffix"), _said(LABEL_BYTES_MAX)),
     **dict.fromkeys(("page_size", "max_depth", "max_batch_size"), _numbers(0)),
-    **dict.fromkeys(("min_score", "min_confidence", "importance", "min_importance", "demoted_importance"), _SHARE),
+    **dict.fromkeys(("min_score", "min_relevance", "min_confidence", "importance", "min_importance"), _SHARE),
+    "demoted_importance": _SHARE,
     **dict.fromkeys(("semantic_threshold", "keyword_threshold", "relation_threshold", "merge_threshold"), _SHARE),
     **dict.fromkeys(("deduplication_threshold", "importance_boost", "importance_min", "importance_max"), _SHARE),
     **{f"FactorWeights.{name}": _numbers(0, WEIGHT_MAX) for name in ("importance", "recency", "source", "semantic")},
@@ -197,6 +200,11 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "Quotas.disk_mib": {"exclusiveMinimum": 0, "maximum": QUOTA_MAX},
     "Quotas.embedding_seconds_per_minute": {"exclusiveMinimum": 0, "maximum": QUOTA_MAX},
     "Quotas.records": {**_POSITIVE, "minimum": 0, "pattern": "^(?:0|[1-9][0-9]{0,14})$"},
+    "RecallMessage.role": _text(ROLE_BYTES_MAX),
+    "RecallMessage.content": _text(QUERY_BYTES_MAX),
+    "RecallRequest.limit": _numbers(0, RECALL_MAX),
+    "RecallRequest.max_tokens": _numbers(0, TOKENS_MAX),
+    "RecallRequest.tokenizer": {"pattern": whole(f"(?:{'|'.join(map(re.escape, Tokenizer))})?")},
     "RoutingPolicy.content_max": _numbers(CONTENT_MAX_MIN, CONTENT_MAX_MAX),
     "RoutingPolicy.event_types": _said(EVENT_TYPE_BYTES_MAX),
     "SearchDocumentsRequest.limit": _numbers(0),
@@ -240,6 +248,8 @@ _SPECIFIED: Final = frozenset(
         "EraseFilter.kind",
         "ExportSelection.kinds",
         "ListToolsRequest.actions_permitted",
+        "RecallFilter.kind",
+        "RecallRequest.kinds",
         "ToolContext.actions_permitted",
     }
 )
@@ -264,6 +274,7 @@ REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "GetMemoryRequest": ("memory_id",),
     "GetRuleRequest": ("name",),
     "GetSemanticMemoryRequest": ("memory_id",),
+    "RecallFilter": ("kind", "filter"),
     "ReinforceMemoryRequest": ("memory_id",),
     "RenewFactsRequest": ("names",),
     "ResolveRuleRequest": ("name",),
