@@ -16,8 +16,6 @@ from mnemon_server.ranking.fusion import Fusion, relevance_floors, vector_part
 
 RELATED_MAX = 10
 """So many of the nearest passages may be related to the question."""
-USUAL = 0.15
-"""The vector part of unrelated passages. It stands for those that a small collection lacks."""
 MARGIN = 0.18
 """By how much a relevant item exceeds what meaning gives to unrelated ones."""
 
@@ -36,6 +34,6 @@ def judged(fusion: Fusion, text: str, best: float, nearest: Iterable[float]) -> 
     if not fusion.is_absolute:
         return RelevanceFloors(None).relevance(best)
     unrelated = [vector_part(fusion, cosine) for cosine in sorted(nearest, reverse=True)[RELATED_MAX:NEAREST_MAX]]
-    count = NEAREST_MAX - RELATED_MAX
-    usual = (sum(unrelated) + (count - len(unrelated)) * USUAL) / count
+    # Those that a small collection lacks count as 0: there, nothing is near by chance.
+    usual = sum(unrelated) / (NEAREST_MAX - RELATED_MAX)
     return RelevanceFloors(MARGIN + fusion.weight(text) * usual).relevance(best)
