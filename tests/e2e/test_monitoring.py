@@ -14,6 +14,7 @@ import httpx
 import pytest
 from mnemon import Client, MnemonError
 
+from tests.support.chroma_server import ChromaServer
 from tests.support.prometheus import MONITORING, Prometheus, prometheus
 from tests.support.server import ServerProcess, server_process, wait_until
 
@@ -89,8 +90,19 @@ def load(address: str) -> Iterator[None]:
                 threads[-1].join(0.1)
 
 
-def test_every_panel_and_every_variable_shows_something_under_a_little_load(tmp_path: Path) -> None:
-    with server_process(tmp_path / "data", *FLAGS) as server:
+def test_every_panel_and_every_variable_shows_something_under_a_little_load(
+    tmp_path: Path, chroma: ChromaServer
+) -> None:
+    # Only a server with an external index has changes that the index has not seen.
+    external = (
+        "--knowledge-store-backend",
+        "chromadb",
+        "--chroma-host",
+        chroma.host,
+        "--chroma-port",
+        str(chroma.port),
+    )
+    with server_process(tmp_path / "data", *FLAGS, *external) as server:
         target = metrics_address(server)
         with prometheus(tmp_path, target) as asked, load(server.address()):
             left = set(expressions())
