@@ -87,6 +87,12 @@ class RawConnection:
             await self._take()
         return self.trailers[call]
 
+    async def ends(self, count: int) -> list[dict[str, str]]:
+        """The trailers of all calls that have ended, once there are this many."""
+        while len(self.trailers) < count:
+            await self._take()
+        return list(self.trailers.values())
+
     async def _answered_ping(self) -> None:
         pings, self._pings = self._pings, self._pings + 1
         self._http.ping(bytes(8))
