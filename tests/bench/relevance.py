@@ -177,7 +177,7 @@ def measure(client: Client, corpus: Corpus, modes: Sequence[str], progress: Prog
         progress.advance(task)
         if mode == RECALL:
             recalled = client.recall(text, project=corpus.name, limit=1, view=View.IDS)
-            # The floor of a recall depends on what is near to the question, so the curve is that of what exceeds it.
+            # The floor of a recall differs by question, so the curve shows by how much the best item exceeds it.
             excess = recalled.best_relevance - (recalled.relevance_floor or 0.0)
             return excess, 0.0, not recalled.nothing_relevant
         answer = client.documents.search(text, limit=1, scope=scope, mode=mode, view=View.IDS)

@@ -133,8 +133,8 @@ class FilterNotes:
     """Applied, so nothing was found: the key occurs only with values of other types."""
 
 
-NEAREST_MAX = 100
-"""So many of the nearest passages tell how near unrelated ones are to a question."""
+NEAREST_MAX = 200
+"""How many of the nearest passages a recall looks at to learn how near unrelated ones are."""
 
 
 @dataclass(frozen=True, slots=True)

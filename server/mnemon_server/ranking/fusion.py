@@ -120,7 +120,7 @@ class Fusion:
         """The scores of the candidates. Cosines and keyword scores have equal length; a candidate without a word of the
         query has the keyword score 0. The weight of meaning is multiplied by `meaning`.
         """
-        weight, similar = min(meaning * self.weight(query), 1.0), self._above_zero(cosines)
+        weight, similar = min(meaning * self.weight(query), 1.0), self.above_zero(cosines)
         vector_parts, keyword_parts = self._scaled(similar, similar), self._scaled(keyword, keyword)
         return Fused(weight * vector_parts + (1.0 - weight) * keyword_parts, vector_parts, keyword_parts)
 
@@ -129,7 +129,7 @@ class Fusion:
         `cosine_max`.
         """
         weight = self.weight(query)
-        by_meaning = self._scaled(self._above_zero(np.array([cosine_max])), self._above_zero(cosines))
+        by_meaning = self._scaled(self.above_zero(np.array([cosine_max])), self.above_zero(cosines))
         return weight * by_meaning + (1.0 - weight) * self._scaled(keyword_scores, keyword)
 
     def keyword_score_needed(self, query: str, score: float, cosine_max: float) -> float:
@@ -139,14 +139,14 @@ class Fusion:
         weight = self.weight(query)
         if not self.is_absolute or weight >= 1.0:
             return 0.0
-        vector_part = float(self._above_zero(np.array([cosine_max]))[0])
+        vector_part = float(self.above_zero(np.array([cosine_max]))[0])
         return max((score - weight * vector_part) / (1.0 - weight), 0.0)
 
     def _zero(self) -> float:
         return 0.0 if self.model is None else self.model.unrelated_cosine()
 
-    def _above_zero(self, cosines: Floats) -> Floats:
-        """The cosines on a scale from the model's zero to 1."""
+    def above_zero(self, cosines: Floats) -> Floats:
+        """The cosines on a scale from the model's zero to 1: the vector parts of scores."""
         zero = self._zero()
         return np.clip((cosines - zero) * self.slope if zero else cosines, 0.0, 1.0)
 
@@ -204,9 +204,3 @@ def _cosine(fusion: Fusion, vector_part: float) -> float:
     """The cosine of a vector part, which counts from the model's zero."""
     zero = 1.0 - 1.0 / fusion.slope
     return vector_part + (1.0 - vector_part) * zero
-
-
-def vector_part(fusion: Fusion, cosine: float) -> float:
-    """The vector part of a cosine, 0 to 1."""
-    zero = 1.0 - 1.0 / fusion.slope
-    return min(max((cosine - zero) * fusion.slope, 0.0), 1.0)

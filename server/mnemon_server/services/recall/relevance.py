@@ -3,37 +3,44 @@
 The relevance of an item is the score of its own search: the mean of meaning and words, each on a scale from 0, which
 unrelated texts have, to 1, which the question's own text has. So it is comparable over kinds and questions.
 
-In some collections every text is near to every question: all are of the same two friends, or of one subject. So the
-best item must be better than those that are near but most likely unrelated: the nearest ones, without the first ten. By
-how much was chosen so that one in twenty questions that the records answer is taken for a foreign one;
-`tests/bench/relevance.py` has the curve.
+In some collections every text is near to every question: all are of the same two friends, say, and the question names
+one of them. So the best item must be better than texts that are near but most likely unrelated. By how much was chosen
+so that about one in twenty questions that the records answer is taken for an unrelated one. Chance matches are weaker
+in a small collection, so the margin grows with its size. `tests/bench/relevance.py` has the curve.
 """
 
+import math
 from collections.abc import Iterable
 
+import numpy as np
+
 from mnemon_server.domain.records import NEAREST_MAX, Relevance, RelevanceFloors, SearchMode
-from mnemon_server.ranking.fusion import Fusion, relevance_floors, vector_part
+from mnemon_server.ranking.fusion import Fusion, relevance_floors
 
-RELATED_MAX = 10
-"""So many of the nearest passages may be related to the question."""
-MARGIN = 0.18
-"""By how much a relevant item exceeds what meaning gives to unrelated ones."""
+RELATED, NEAR = 1 / 20, 1 / 2
+"""Of the nearest passages, the share that may be related to the question, and the share that is near to it."""
+MARGIN, MARGIN_MIN, PER_DOUBLING = 0.18, 0.03, 0.025
+"""By how much a relevant item exceeds what meaning gives to unrelated ones that are near, if there are NEAREST_MAX
+passages; the least; and by how much less for half as many passages.
+"""
 
 
-def judged(fusion: Fusion, text: str, best: float, nearest: Iterable[float]) -> Relevance:
-    """How relevant the best item is to a text; without one, to a vector.
+def judged(fusion: Fusion, text: str, best: float, cosines: Iterable[float]) -> Relevance:
+    """How relevant the best item is to a text; without a text, to a vector.
 
     Args:
         fusion: that of the searches.
         text: the words of the question.
         best: the relevance of the best item, 0 if nothing was found.
-        nearest: the cosines of the nearest passages of all kinds.
+        cosines: of the nearest passages of each kind, at most NEAREST_MAX of a kind.
     """
     if not text.strip():
         return relevance_floors(fusion, text, SearchMode.VECTOR).relevance(best)
     if not fusion.is_absolute:
         return RelevanceFloors(None).relevance(best)
-    unrelated = [vector_part(fusion, cosine) for cosine in sorted(nearest, reverse=True)[RELATED_MAX:NEAREST_MAX]]
-    # Those that a small collection lacks count as 0: there, nothing is near by chance.
-    usual = sum(unrelated) / (NEAREST_MAX - RELATED_MAX)
-    return RelevanceFloors(MARGIN + fusion.weight(text) * usual).relevance(best)
+    nearest = fusion.above_zero(np.array(sorted(cosines, reverse=True)[:NEAREST_MAX]))
+    count = max(len(nearest), 1)
+    unrelated = nearest[max(1, int(count * RELATED)) : max(2, math.ceil(count * NEAR))]
+    usual = float(unrelated.mean()) if len(unrelated) else 0.0
+    margin = max(MARGIN + PER_DOUBLING * math.log2(count / NEAREST_MAX), MARGIN_MIN)
+    return RelevanceFloors(margin + fusion.weight(text) * usual).relevance(best)

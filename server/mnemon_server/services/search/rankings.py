@@ -225,7 +225,7 @@ Answer = TypeVar(
 
 
 def nearest(cosines: NDArray[np.float64] | None) -> tuple[float, ...]:
-    """The highest of the cosines, descending, at most NEAREST_MAX; those that are NaN are left out."""
+    """The highest cosines, descending, at most NEAREST_MAX; without NaN."""
     if cosines is None:
         return ()
     known = cosines[~np.isnan(cosines)]
