@@ -1,6 +1,7 @@
 """Recall over all kinds of records, through the doors of a real server."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -96,6 +97,18 @@ def test_kinds_conditions_and_times_choose_records(client: Client, user: str) ->
     assert ids["memory"] in {item.id for item in client.recall(vector=vector, user=user)}
 
 
+def test_kinds_have_the_names_that_people_use_and_an_error_lists_only_these(client: Client, user: str) -> None:
+    ids = fill(client, user)
+
+    for name in ("statement", "semantic"):
+        assert found(client.recall("kettle", user=user, kinds=[name])) == {"semantic": ids["semantic"]}
+    with pytest.raises(
+        mnemon.InvalidArgumentError, match="'document', 'memory', 'fact', 'statement', 'event'"
+    ) as raised:
+        client.recall("kettle", user=user, kinds=["rule"])
+    assert "decision" not in str(raised.value)
+
+
 def test_records_of_another_user_are_not_recalled(client: Client, user: str) -> None:
     fill(client, f"{user}-other")
 
@@ -140,6 +153,8 @@ def test_the_newest_turn_of_a_conversation_is_the_question(client: Client, user:
 
     answer = client.recall(messages=turns, user=user)
 
+    parts = [{"role": "assistant", "content": None}, {"role": "user", "content": [{"type": "text", "text": "bicycle"}]}]
+    assert "bicycle" in client.recall(messages=[*turns[:2], *parts], user=user)[0].content
     assert "bicycle" in answer[0].content
     assert answer[0].score > next(item.score for item in answer if "kettle" in item.content)
 
@@ -165,6 +180,27 @@ def test_a_context_has_at_most_the_tokens_asked_for_and_decides_how_many_items_t
     assert 0 < small.context_tokens <= 60 < large.context_tokens <= 400
     assert 0 < len(small) < len(large) == len(large.context.splitlines()) <= 30
     assert all(item.citation for item in large)
+
+
+def test_a_context_without_room_for_any_item_is_no_long_list_and_the_command_says_why(
+    address: str, client: Client, user: str
+) -> None:
+    for number in range(12):
+        client.remember(f"The kettle was descaled on day {number}.", user=user)
+
+    answer = client.recall("kettle", user=user, max_tokens=3)
+
+    assert (answer.context, answer.nothing_relevant, len(answer)) == ("", False, 10)
+    told = run(address, "recall", "kettle", "--user", user, "--context", "--max-tokens", "3").stderr
+    assert told == "note: not even one result fits into 3 tokens; raise --max-tokens\n"
+
+
+def test_a_namespace_is_printed_as_the_command_reads_it(address: str, client: Client) -> None:
+    client.facts.put(("user", "ada@example.org"), "seat", {"content": "Ada sits by the window."})
+
+    shown = run(address, "recall", "window", "--user", "ada@example.org").stdout
+    [printed] = re.findall(r"namespace=(\S+)", shown)
+    assert "seat" in run(address, "recall", "window", "--namespace", printed, "--kind", "fact").stdout
 
 
 def test_a_view_of_ids_leaves_out_texts(client: Client, user: str) -> None:
@@ -221,6 +257,7 @@ def test_a_blank_question_finds_nothing(client: Client, user: str) -> None:
     fill(client, user)
 
     assert list(client.recall("  ", user=user)) == list(client.recall(user=user)) == []
+    assert client.recall("kettle", user=user, household=None)  # type: ignore[arg-type] # as optional values are passed
     assert client.recall(messages=[{"role": "user", "content": ""}], user=user).nothing_relevant
 
 

@@ -1,4 +1,4 @@
-"""The search of each kind, with what it finds as items. Ranks within a kind are those of its own search."""
+"""The search of each kind, whose results become items. Within a kind, they keep the order of its search."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence

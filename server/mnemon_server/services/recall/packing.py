@@ -2,6 +2,9 @@
 
 The most relevant items are chosen first. An item that is long gives only the passage that matters, so that it leaves
 room for others; one that does not fit leaves its room to the next.
+
+A stored text must not pass for more than it is: only the lines of items begin at the margin, with their numbers. The
+further lines of a text are indented, and characters that move the cursor or the direction of writing are left out.
 """
 
 import re
@@ -17,15 +20,21 @@ from mnemon_server.ranking.heads import Heads
 from mnemon_server.services.search.reranking import AUTHOR_KEYS
 
 PARTS = 4
-"""An item has at most one part in so many of the context."""
+"""An item takes at most this fraction of the context: one part in PARTS."""
 PART_TOKENS_MIN = 64
 """Or this many tokens, so that a small context holds more than fragments."""
 FRAGMENT_TOKENS_MIN = 16
-"""What is left of a text must have this many tokens to be worth a line."""
+"""A shorter excerpt is not worth a line."""
 EXAMINED_MAX = 65_536
 """How many characters of a text are searched for the words of the question if its best passage is not known."""
 ELLIPSIS = "…"
 
+INDENT = "    "
+CHARACTERS_PER_TOKEN_MAX = 16
+"""Prose has far fewer characters per token, so a longer text need not be counted to its end."""
+
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and those that change the direction of writing."""
 _SENTENCE_END = re.compile(r"[.!?](?=\s)\s+|[。！？]|\n+")
 
 _HEADS, _DAYS = Heads(("title", *AUTHOR_KEYS, "date", "time")), Heads(("date", "time"))
@@ -47,12 +56,16 @@ def pack(items: Sequence[RecallItem], question: str, tokens_max: int, count: Cou
     """
     chosen: dict[int, str] = {}
     words = frozenset(STEMMED_WORDS.terms(question))
+
+    def shown_size(text: str) -> int:
+        return count(_shown(text))
+
     part = max(tokens_max // PARTS, PART_TOKENS_MIN)
-    # The size of a whole is at most that of its parts, so this only leaves out what surely does not fit.
+    # A whole has at most as many tokens as its parts, so whatever is left out here would not have fitted.
     left = tokens_max
     for place, item in enumerate(items):
         number = len(chosen) + 1
-        line = _line(item, words, min(part, left), count, number=number)
+        line = _line(item, words, min(part, left), shown_size, number=number)
         if line is not None and (size := count(f"[{number}] {line}\n")) <= left:
             chosen[place] = line
             left -= size
@@ -76,11 +89,16 @@ def _line(item: RecallItem, words: frozenset[str], tokens_max: int, count: Count
     start = f"{_day(item)}{_head(item)}"
     text = item.content.strip()
     room = tokens_max - count(f"[{number}] {start}\n")
-    if count(text) <= room:
-        return start + text
+    if len(text) <= CHARACTERS_PER_TOKEN_MAX * room and count(text) <= room:
+        return _shown(start + text)
     if room < FRAGMENT_TOKENS_MIN:
         return None
-    return start + _excerpt(item, words, room, count)
+    return _shown(start + _excerpt(item, words, room, count))
+
+
+def _shown(text: str) -> str:
+    """A text as it stands in a context: further lines are indented."""
+    return f"\n{INDENT}".join(_INVISIBLE.sub("", line) for line in text.splitlines())
 
 
 def _day(item: RecallItem) -> str:
@@ -131,7 +149,7 @@ def _best_start(text: str, words: frozenset[str], first: int, last: int, tokens_
 
 def _longest(text: str, begin: int, tokens_max: int, count: Count) -> int:
     """The end of the longest part from `begin` on that has at most `tokens_max` tokens, at the end of a word."""
-    low, high = begin, len(text)
+    low, high = begin, min(len(text), begin + CHARACTERS_PER_TOKEN_MAX * max(tokens_max, 0))
     while low < high:
         middle = (low + high + 1) // 2
         if count(text[begin:middle]) <= tokens_max:

@@ -34,9 +34,9 @@ from mnemon_server.services.recall.relevance import judged
 from mnemon_server.services.tools.service import ToolRunner
 
 ITEM_TOKENS = 20
-"""The least size of most items in a context: without a limit, as many are searched as might have room."""
+"""Most items take at least this much of a context, which limits how many are searched for it."""
 ORNAMENT = 0.5
-"""The share of the floor below which an item is not in the context: a prompt is better without it."""
+"""Items below this share of the floor stay out of the context: they would only be noise in a prompt."""
 TURN_WEIGHTS = (1.0, 0.3, 0.2, 0.1)
 """How much the newest turns of a conversation count towards the meaning of the question, newest first."""
 SKIPPED_FACTS = (
@@ -116,8 +116,7 @@ class RecallStore:
         if query.vector is not None:
             return query.vector
         texts = [message.content for message in reversed(turns)][: len(TURN_WEIGHTS)] or [text]
-        for each in texts:
-            await self._embedder.fetch_query(each)
+        await asyncio.gather(*map(self._embedder.fetch_query, texts))
         vectors = await self._offload(lambda: [self._embedder.embed_query(each) for each in texts])
         return np.average(vectors, axis=0, weights=TURN_WEIGHTS[: len(vectors)]).tolist()  # type: ignore[no-any-return]
 
@@ -144,8 +143,8 @@ def _answer(query: RecallQuery, text: str, found: dict[RecordKind, Found], fusio
         told = [item for item in items if item.relevance >= least]
         context, packed = pack(told, text, tokens_max, count)
         items = [*packed, *items[len(told) :]]
-    if query.max_tokens and not query.limit and context:
-        items = [item for item in items if item.citation]
+    if query.max_tokens and not query.limit:
+        items = [item for item in items if item.citation] or items[:LIMIT_DEFAULT]
     return RecallAnswer(
         items=tuple(items),
         relevance=relevance,
