@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from mnemon._async.service import AsyncService
 from mnemon._messages.calls import range_to_pb
 from mnemon._messages.filters import check_keywords
-from mnemon._messages.recall import fields_to_pb, filters_to_pb, messages_to_pb
+from mnemon._messages.recall import fields_to_pb, filters_to_pb, kinds_to_pb, messages_to_pb
 from mnemon._messages.translation import read, request
 from mnemon._values import documents as values
 from mnemon._values import recall
@@ -26,7 +26,7 @@ class AsyncRecall(AsyncService):
         self,
         query: str = "",
         *,
-        messages: Sequence[Mapping[str, str]] = (),
+        messages: Sequence[Mapping[str, Any]] = (),
         vector: Sequence[float] | None = None,
         kinds: Sequence[str] = (),
         namespace: Sequence[str] | str = (),
@@ -46,12 +46,12 @@ class AsyncRecall(AsyncService):
         `answer.nothing_relevant` says that nothing is known about it. Instead of a query, `messages` are the last turns
         of a conversation, oldest first, such as {"role": "user", "content": "And where does she live?"}.
 
-        `scope` says whose records are meant, such as `user="ada"`; of facts, it means those that the memory tools store
-        for that user and agent, unless `namespace` names others. `kinds` are "document", "memory", "fact", "semantic"
-        and "event", by default all. `filters` are further conditions by kind, such as {"event": F("source") == "mail"}.
-        `since` and `until` limit when events happened, and when other records were created. `limit` is the most items,
-        10 by default; with `max_tokens`, which is the most that the context has and 2,000 by default, it is as many as
-        the context has room for. Memories below `min_confidence`, by default 0.3, are left out.
+        `scope` limits it to a user's records, for example: `user="ada"`. Facts are then the ones that the memory tools
+        store for that user and agent, unless you name a `namespace`. `kinds` are "document", "memory", "fact",
+        "statement" and "event", by default all. `filters` are further conditions by kind, such as {"event": F("source")
+        == "mail"}. `since` and `until` limit when events happened, and when other records were created. `limit` is the
+        most items, 10 by default. With `max_tokens`, the size of the context (2,000 by default), it is as many as fit.
+        Memories below `min_confidence`, by default 0.3, are left out.
         """
         check_keywords(scope, values.ScopeFields.__annotations__)
         asked = request(
@@ -61,7 +61,7 @@ class AsyncRecall(AsyncService):
             vector=vector,
             scope=fields_to_pb(scope),
             namespace=namespace,
-            kinds=kinds,
+            kinds=kinds_to_pb(kinds),
             kind_filters=filters_to_pb(filters or {}),
             time=range_to_pb(since, until),
             limit=limit,

@@ -63,7 +63,7 @@ def serve_mcp(
     shared_knowledge: bool,
     actions: tuple[str, ...],
 ) -> None:
-    """Serve the memory tools, a search of the documents and the timeline to clients of the Model Context Protocol.
+    """Serve the memory tools, searches and recall to clients of the Model Context Protocol.
 
     Memories are stored in --namespace, otherwise in that of --org, --user and --agent, or in the server's own. Without
     --user, searches find the documents and events of all users. Anyone who can reach the port can use the tools: with

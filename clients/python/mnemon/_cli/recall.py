@@ -8,11 +8,11 @@ from rich.console import Group, RenderableType
 from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.session import Session
-from mnemon._values.archive import RecordKind
+from mnemon._messages.recall import RECALLED
 from mnemon._values.recall import RecallAnswer, RecallItem
+from mnemon.shared.namespaces import namespace_text
 from mnemon.shared.terminal import echo
 
-_KINDS = [str(kind) for kind in RecordKind if kind not in (RecordKind.DECISION, RecordKind.RULE)]
 _whose = opt.collected(
     "which",
     {
@@ -21,9 +21,9 @@ _whose = opt.collected(
             "--namespace",
             type=opt.labels,
             metavar="LABEL.LABEL",
-            help="The facts of this namespace, and of those below.",
+            help="The facts in and below this namespace.",
         ),
-        **opt.span_options("records from"),
+        **opt.span_options("what is dated"),
     },
     opt.given_of,
 )
@@ -32,11 +32,11 @@ _whose = opt.collected(
 @click.command()
 @click.argument("query", type=opt.visible)
 @_whose
-@click.option("--kind", "kinds", type=opt.choice_of(_KINDS), multiple=True, help="Only this kind; repeatable.")
+@click.option("--kind", "kinds", type=opt.choice_of(RECALLED), multiple=True, help="Only this kind; repeatable.")
 @opt.limit_option(None, maximum=100)
 @click.option("--max-tokens", type=click.IntRange(1, 1_000_000), help="Maximum size of the context.  [default: 2000]")
 @click.option(
-    "--min-relevance", type=click.FloatRange(0, 1), default=0.0, help="Leave out what is less relevant than this."
+    "--min-relevance", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this relevance."
 )
 @click.option("--min-confidence", type=click.FloatRange(0, 1), help="Leave out memories below it.  [default: 0.3]")
 @click.option("--context", "only_context", is_flag=True, help="Print only the text for a prompt.")
@@ -53,6 +53,8 @@ def recall(session: Session, /, query: str, *, which: dict[str, Any], only_conte
     for each in answer.diagnostics:
         if each.skipped and (how["kinds"] or not answer.results):
             out.note(f"{each.kind}: not searched: {each.skipped}")
+    if answer.results and not answer.context and not answer.nothing_relevant:
+        out.note(f"not even one result fits into {how['max_tokens']} tokens; raise --max-tokens")
     if only_context:
         echo(answer.context)
     else:
@@ -67,5 +69,5 @@ def recall_table(answer: RecallAnswer) -> RenderableType:
 
 def _lines(item: RecallItem) -> Group:
     names = {name: getattr(item.scope, name) for name in ("user", "household", "persona", "agent", "project")}
-    tags = {"namespace": ".".join(item.record.namespace), "type": item.type, "source": item.source, **names}
+    tags = {"namespace": namespace_text(item.record.namespace), "type": item.type, "source": item.source, **names}
     return out.record_lines(item.content, item.id, tags, out.short_time(item.time))

@@ -75,7 +75,8 @@ class Recall(BaseModel):
     )
     since: datetime | None = Field(None, description="Only what is from this time on, in ISO 8601; UTC without a zone.")
     until: Annotated[datetime | None, BeforeValidator(_end_of_day)] = Field(
-        None, description="Only what is from before this time, likewise; a day such as 2027-01-31 counts to its end."
+        None,
+        description="Only what is from no later than this time, likewise; a day such as 2027-01-31 counts to its end.",
     )
     max_tokens: int = Field(1_000, ge=50, le=8_000, description="The most that is returned, in tokens.")
 

@@ -263,12 +263,8 @@ def _writers(kind: type[Message]) -> Mapping[str, tuple[str, _Write, bool]]:
 def _writer(field: Any) -> _Write:
     if field.name in _WRITERS:
         return _WRITERS[field.name]
-    if field.enum_type is not None and (members := _CHOICES.get(field.enum_type.name)):
+    if field.enum_type is not None and not field.is_repeated and (members := _CHOICES.get(field.enum_type.name)):
         numbers = numbers_by_member(members, field.enum_type)
-        if field.is_repeated:
-            return lambda name, given: [
-                numbers[choice(name, each, members)] for each in convert.texts_to_pb(name, given)
-            ]
         return lambda name, given: numbers[choice(name, given, members)]
     if field.message_type is not None:
         is_map = field.message_type.GetOptions().map_entry

@@ -74,8 +74,8 @@ class RecallRequest(_message.Message):
 
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The facts of this namespace and of those below it. Unset means: without a scope all facts, and with one the facts
-        that the memory tools store for its user and agent.
+        """Selects the facts in and below this namespace. Unset means all facts without a scope; with one, the facts that the
+        memory tools store for its user and agent.
         """
 
     @_builtins.property
@@ -191,8 +191,9 @@ class RecallResponse(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
     context: _builtins.str
-    """The items packed for a prompt, oldest first, a line for each: its number in square brackets, which an answer may
-    cite, its day, and its text, cut to the passage that matters if it is long. Empty if nothing relevant was found.
+    """The items packed for a prompt, oldest first. Each begins a line with its number in square brackets, which an answer
+    may cite, followed by its day and its text, cut to the relevant passage if it is long. Further lines of a text are
+    indented. Empty if nothing relevant was found, or if max_tokens has no room for any item.
     """
     context_tokens: _builtins.int
     """The size of the context, never above max_tokens."""
@@ -411,7 +412,7 @@ class RecallDiagnostics(_message.Message):
     """Why it was not searched; empty if it was."""
     @_builtins.property
     def search(self) -> _common_pb2.SearchDiagnostics:
-        """As in a search of this kind. Its best_relevance and its floor are those of this kind alone."""
+        """As in a search of this kind. Its best_relevance and relevance_floor concern this kind alone."""
 
     def __init__(
         self,
