@@ -132,7 +132,7 @@ async def open_vaults(
         if (shadow := await asyncio.to_thread(open_shadow, settings)) is not None:
             stack.callback(shadow.close)
         models = vault_models(embedder, shadow)
-        # Vaults come and go. As long as this server serves, no command may change those that are closed.
+        # Vaults come and go. As long as this server serves, no command may change the closed ones.
         folder = vaults_folder(settings)
         await asyncio.to_thread(finish_replacements, folder)
         place = stack.enter_context(FolderLock(folder, shared=True)).place()

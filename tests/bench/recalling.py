@@ -2,7 +2,7 @@
 
     python -m tests.bench.recalling [DATA] [--sets conversations] [--fill 5000] [--tokens 1000]
 
-The texts of a conversation or chat are stored three times, each time under a name of its own: as documents and as
+The texts of a conversation or chat are stored three times, under different names: as documents and as
 events, which are searched alone; as events, with unrelated records of the other kinds, which are recalled; and dealt
 over all five kinds, which are recalled. DATA is a folder as in `tests.bench.finding`. The unrelated records are
 sentences of the chats, or of the conversations beside a chat.
@@ -36,7 +36,7 @@ LINE_BYTES = 16
 
 
 class Stored:
-    """Texts under a name of their own, and their ids by record."""
+    """Texts stored under one name, and their ids by record."""
 
     def __init__(self, client: Client, name: str) -> None:
         self._client, self._name = client, name

@@ -57,7 +57,7 @@ def segments(folder: Path) -> list[Path]:
 def small_segments(vault: SQLiteVault, clock: ManualClock, count: int = 4) -> None:
     """Segments of three events each, the last of which is open."""
     for number in range(count):
-        # Only what is an hour old is sealed by itself, and time does not pass after the last ones.
+        # Events are sealed automatically once they are an hour old; no time passes after the last ones.
         clock.now += timedelta(hours=2)
         append(vault.events, *(happening(f"e{number}.{i}") for i in range(3)))
     wait_until(lambda: vault.events.status().unsealed_count == 3)

@@ -57,7 +57,7 @@ def test_what_a_killed_server_leaves_cannot_be_read_and_goes_with_the_next_start
     contents = [path.read_bytes() for path in left.rglob("*") if path.is_file()]
     assert any(contents)
     assert not any(TEXT.encode() in content for content in contents)
-    # Without a master key, the key of a vault is in this file as it is.
+    # Without a master key, this file holds the key of a vault in the clear.
     assert (vaults_folder(left) / "default" / "vault.key").read_text().startswith("mnemon-vault-key/2 ")
     server.start()
     assert left not in left_in(places)

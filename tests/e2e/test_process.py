@@ -39,7 +39,7 @@ def channel_to(server: ServerProcess) -> Iterator[grpc.Channel]:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A program of its own that has answered a call, and so has the threads that gRPC starts on demand."""
+    """A separate program that has answered a call, so that the threads which gRPC starts on demand are running."""
     with server_process(tmp_path_factory.mktemp("kept"), *FAST, program=True) as server:
         with channel_to(server) as channel:
             knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocument(_index("a"))

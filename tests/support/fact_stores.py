@@ -58,7 +58,7 @@ async def open_facts(
     waiting_texts_max: int = WAITING_TEXTS_MAX,
     **options: Any,
 ) -> AsyncIterator[OpenedFacts]:
-    """A fact store. `options` are those of FactStore."""
+    """A fact store. `options` are passed to FactStore."""
     clock = MovingClock()
     embedder = embedder or HashingEmbedder(DIMENSION)
     vault = open_vault(folder, clock, dimension=embedder.model.dimension)

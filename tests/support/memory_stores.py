@@ -66,7 +66,7 @@ class Opened:
 
 @asynccontextmanager
 async def open_memories(folder: Path, *, graph: GraphSettings = DEFAULT_GRAPH, **options: Any) -> AsyncIterator[Opened]:
-    """A memory store. `options` are those of MemoryStore."""
+    """A memory store. `options` are passed to MemoryStore."""
     clock = MovingClock()
     embedder = HashingEmbedder(DIMENSION)
     vault = open_vault(folder, clock, vectors=VectorSettings(graph=graph))

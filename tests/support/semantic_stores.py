@@ -82,7 +82,7 @@ async def open_semantic(
     write_latency: WriteLatency = NEVER_SLOW,
     **options: Any,
 ) -> AsyncIterator[OpenedSemantic]:
-    """A store of statements. `options` are those of SemanticStore."""
+    """A store of statements. `options` are passed to SemanticStore."""
     clock = clock or MovingClock()
     embedder = embedder or HashingEmbedder(DIMENSION)
     vault = open_vault(folder, clock, dimension=embedder.model.dimension, vectors=VectorSettings(graph=graph))

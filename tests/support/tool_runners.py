@@ -41,7 +41,7 @@ class OpenedTools:
 
 @asynccontextmanager
 async def open_tools(folder: Path, tools: Sequence[OperatorTool] = (), **options: Any) -> AsyncIterator[OpenedTools]:
-    """A tool runner with tools at HTTP endpoints. `options` are those of ToolRunner."""
+    """A tool runner with tools at HTTP endpoints. `options` are passed to ToolRunner."""
     async with AsyncExitStack() as stack:
         facts = await stack.enter_async_context(open_facts(folder))
         offload = Offload(2, "tools")

@@ -1,4 +1,4 @@
-"""Opens vaults for tests of what is built on them."""
+"""Opens vaults for tests of the services above them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ DIMENSION = 64
 def open_vault(
     folder: Path, clock: Clock = system_clock, *, dimension: int = DIMENSION, **settings: Any
 ) -> SQLiteVault:
-    """A vault that need not survive a crash of the machine. `settings` are those of VaultSettings."""
+    """A vault that need not survive a crash of the machine. `settings` are passed to VaultSettings."""
     return SQLiteVault(
         folder,
         model_identity="hashing",

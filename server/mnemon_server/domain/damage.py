@@ -9,7 +9,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import MnemonError, RecordDamagedError
 
 UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
-"""The errors that decoding raises if the bytes differ from those written. Intact bytes never raise them."""
+"""The errors that decoding raises if the bytes have changed since they were written. Intact bytes never raise them."""
 
 _PAGES_NAMED = 5
 

@@ -21,7 +21,7 @@ ROLE_BYTES_MAX = 256
 
 
 class Tokenizer(StrEnum):
-    """How the size of a context is counted. The names are those of the API."""
+    """How the size of a context is counted, by the names in the API."""
 
     UTF8 = "utf8/4"
     """One token for each four bytes of UTF-8, rounded up: close for English, and above the truth for most scripts of

@@ -1,13 +1,9 @@
 """The recall service's requests and answers."""
 
-from collections.abc import Mapping
-
 from mnemon.v1 import recall_pb2 as pb
 
 from mnemon_server.domain.events import WindowDiagnostics
-from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.recall import (
-    RECALLED,
     KindDiagnostics,
     RecallAnswer,
     RecallItem,
@@ -19,7 +15,7 @@ from mnemon_server.domain.recall import (
 from mnemon_server.domain.records import SearchDiagnostics, View
 from mnemon_server.domain.semantic import SimilarityDiagnostics
 from mnemon_server.services.background.offload import Pause
-from mnemon_server.transport.convert.archive import KINDS_TO_PB
+from mnemon_server.transport.convert.archive import KINDS, KINDS_TO_PB
 from mnemon_server.transport.convert.events import fill_window_diagnostics
 from mnemon_server.transport.convert.semantic import fill_similarity_diagnostics
 from mnemon_server.transport.convert.shared.filters import read_filter
@@ -35,7 +31,6 @@ from mnemon_server.wire.values import (
     scope_of,
 )
 
-_KINDS: Mapping[int, RecordKind] = {KINDS_TO_PB[kind]: kind for kind in RECALLED}
 _TOKENIZERS = {tokenizer.value: tokenizer for tokenizer in Tokenizer}
 
 
@@ -49,10 +44,10 @@ def read_recall(request: pb.RecallRequest) -> RecallQuery:
         messages=tuple(RecallMessage(message.role, message.content) for message in request.messages),
         scope=scope_of(request),
         namespace=tuple(request.namespace),
-        kinds=tuple(reader.enum(f"kinds[{number}]", kind, _KINDS) for number, kind in enumerate(request.kinds)),
+        kinds=tuple(reader.enum(f"kinds[{number}]", kind, KINDS) for number, kind in enumerate(request.kinds)),
         filters=tuple(
             (
-                reader.enum(f"kind_filters[{number}].kind", each.kind, _KINDS),
+                reader.enum(f"kind_filters[{number}].kind", each.kind, KINDS),
                 read_filter(reader, f"kind_filters[{number}].filter", each.filter),
             )
             for number, each in enumerate(request.kind_filters)

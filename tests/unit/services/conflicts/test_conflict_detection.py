@@ -1,4 +1,4 @@
-"""Conflicts found through the index are those found by comparing every statement."""
+"""The index finds the same conflicts as a comparison with every statement."""
 
 import itertools
 import math
