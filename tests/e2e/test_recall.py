@@ -256,9 +256,17 @@ def test_a_filter_names_each_kind_once_and_its_own_fields(client: Client, addres
 def test_a_blank_question_finds_nothing(client: Client, user: str) -> None:
     fill(client, user)
 
-    assert list(client.recall("  ", user=user)) == list(client.recall(user=user)) == []
+    assert list(client.recall("  ", user=user)) == list(client.recall("", user=user)) == []
     assert client.recall("kettle", user=user, household=None)  # type: ignore[arg-type] # as optional values are passed
     assert client.recall(messages=[{"role": "user", "content": ""}], user=user).nothing_relevant
+
+
+def test_a_recall_without_a_question_is_refused(address: str, client: Client, user: str) -> None:
+    for missing in ({}, {"query": None}, {"messages": []}):
+        with pytest.raises(mnemon.InvalidArgumentError, match="query: must be given"):
+            client.recall(user=user, **missing)  # type: ignore[arg-type] # a question
+    refused = run(address, "recall", "--user", user)
+    assert refused.returncode and "QUERY" in refused.stderr
 
 
 def test_the_command_shows_what_was_found_and_the_context(address: str, client: Client, user: str) -> None:

@@ -21,6 +21,13 @@ RECALLED = ("document", "memory", "fact", "statement", "event")
 """The kinds that can be recalled. Statements are also called by the name of their service, "semantic"."""
 
 
+def question_to_pb(query: str | None, messages: Sequence[object], vector: Sequence[float] | None) -> str:
+    """The text of a question, empty if messages or a vector ask it. Without any of them, nothing is asked."""
+    if query is None and not messages and vector is None:
+        raise invalid("query", 'must be given, such as "Where does Ada live?"; or else messages, or a vector')
+    return "" if query is None else convert.text("query", query)
+
+
 def kinds_to_pb(given: object) -> list[Any]:
     """Kinds of records by their names."""
     return [_kind("kinds", kind) for kind in convert.texts_to_pb("kinds", given)]

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from mnemon._messages.calls import range_to_pb
 from mnemon._messages.filters import check_keywords
-from mnemon._messages.recall import fields_to_pb, filters_to_pb, kinds_to_pb, messages_to_pb
+from mnemon._messages.recall import fields_to_pb, filters_to_pb, kinds_to_pb, messages_to_pb, question_to_pb
 from mnemon._messages.translation import read, request
 from mnemon._sync.service import Service
 from mnemon._values import documents as values
@@ -22,7 +22,7 @@ class Recall(Service):
 
     def recall(
         self,
-        query: str = "",
+        query: str | None = None,
         *,
         messages: Sequence[Mapping[str, Any]] = (),
         vector: Sequence[float] | None = None,
@@ -41,8 +41,9 @@ class Recall(Service):
     ) -> recall.RecallAnswer:
         """Finds what matters for a question among all that is stored, and packs it into `answer.context` for a prompt.
 
-        `answer.nothing_relevant` says that nothing is known about it. Instead of a query, `messages` are the last turns
-        of a conversation, oldest first, such as {"role": "user", "content": "And where does she live?"}.
+        `answer.nothing_relevant` says that nothing is known about it; a blank query finds nothing. Instead of a query,
+        `messages` are the last turns of a conversation, oldest first, such as {"role": "user", "content": "And where
+        does she live?"}.
 
         `scope` limits it to a user's records, for example: `user="ada"`. Facts are then the ones that the memory tools
         store for that user and agent, unless you name a `namespace`. `kinds` are "document", "memory", "fact",
@@ -54,7 +55,7 @@ class Recall(Service):
         check_keywords(scope, values.ScopeFields.__annotations__)
         asked = request(
             pb.RecallRequest,
-            query=query,
+            query=question_to_pb(query, messages, vector),
             messages=messages_to_pb(messages),
             vector=vector,
             scope=fields_to_pb(scope),
