@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import EPOCH, to_microseconds
+from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.errors import EventExistsError
 from mnemon_server.domain.events import Event, EventPosition, EventReceipt, EventSelection, PruneReason
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator, matches
@@ -50,6 +51,7 @@ events = st.builds(
     importance=st.sampled_from(IMPORTANCES),
     metadata=st.dictionaries(st.sampled_from(["k", "n"]), st.sampled_from([1, 1.0, "1", True, ("1",), START])),
     record_time=st.just(START),
+    conversation=st.sampled_from(["", "", "c", "d"]),
 )
 conditions = st.one_of(
     st.builds(Condition, st.just("metadata.n"), st.sampled_from([Operator.EQ, Operator.NE]), st.just((1,))),
@@ -73,6 +75,7 @@ selections = st.builds(
     scope=st.builds(Scope, st.sampled_from(["", "u", "v"]), st.sampled_from(["", "h"]), st.sampled_from(["", "p"])),
     event_types=st.frozensets(st.sampled_from(TYPES), max_size=2),
     min_importance=st.sampled_from([None, None, 0.0, 0.3, 0.7]),
+    conversation=st.sampled_from(["", "", "c", "d"]),
     start=st.sampled_from([None, None, *TIMES]),
     end=st.sampled_from([None, None, *TIMES]),
     expression=st.none() | expressions,
@@ -95,7 +98,7 @@ class Known:
             (one.scope.user, one.scope.household, one.scope.persona, one.event_type, one.event_time, one.content)
             for one in (self.event, other)
         )
-        return mine == theirs
+        return mine == theirs and not self.event.conversation and not other.conversation
 
     def matches(self, where: EventSelection) -> bool:
         event = self.event
@@ -109,6 +112,7 @@ class Known:
                 where.min_importance is None
                 or (event.importance is not None and event.importance >= where.min_importance)
             )
+            and where.conversation in ("", event.conversation)
             and (where.start or event.event_time) <= event.event_time <= (where.end or event.event_time)
             and (where.expression is None or matches(where.expression, field_reader(event)))
         )
@@ -189,6 +193,7 @@ class TimelineMachine(RuleBasedStateMachine):
         assert [decode(one.body) for one in found] == [one.event for one in wanted[::-1]]
         assert timeline.count(where) == len(wanted)
         assert timeline.sequences(where).tolist() == sorted(one.sequence for one in wanted)
+        self.check_conversations(where)
         summary = timeline.summarize(where)
         times = [one.event.event_time for one in wanted]
         assert (summary.event_count, dict(summary.types)) == (
@@ -197,6 +202,24 @@ class TimelineMachine(RuleBasedStateMachine):
         )
         assert (summary.earliest, summary.latest) == (min(times, default=None), max(times, default=None))
         assert dict(summary.days) == Counter((time - EPOCH) // DAY for time in times)
+
+    def check_conversations(self, where: EventSelection) -> None:
+        where = replace(where, expression=None)
+        wanted: dict[tuple[Scope, str], list[Known]] = {}
+        for one in self.known:
+            if one.event.conversation and one.matches(where):
+                wanted.setdefault((one.event.scope, one.event.conversation), []).append(one)
+        assert sorted(self.vault.events.conversations(where)) == sorted(
+            Conversation(
+                conversation,
+                scope,
+                len(known),
+                min(one.event.event_time for one in known),
+                max(one.event.event_time for one in known),
+                max(one.sequence for one in known),
+            )
+            for (scope, conversation), known in wanted.items()
+        )
 
     @rule(before=st.sampled_from(TIMES), limit=st.integers(1, 9))
     def expire(self, before: datetime, limit: int) -> None:

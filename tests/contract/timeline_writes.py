@@ -240,6 +240,13 @@ class TimelineWritesContract(TimelineSuite):
         stored, same = append(timeline, happening("c", content="three"), happening("c", content="one"))
         assert (stored.sequence, same.event_id, same.sequence, same.duplicate) == (3, "c", 3, True)
 
+    def test_the_same_words_at_the_same_time_are_two_events_of_a_conversation(self, timeline: EventEngine) -> None:
+        said = {"content": "yes", "conversation": "c"}
+        receipts = append(timeline, happening("a", **said), happening("b", **said), happening("a", **said))
+        assert [(one.event_id, one.duplicate) for one in receipts] == [("a", False), ("b", False), ("a", True)]
+        [alone] = append(timeline, happening("c", content="yes"))
+        assert not alone.duplicate
+
     def test_duplicates_of_old_events_are_found(self, timeline: EventEngine) -> None:
         events = [happening(f"e{i}", START + timedelta(seconds=i)) for i in range(40)]
         append(timeline, *events)

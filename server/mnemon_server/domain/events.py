@@ -19,11 +19,14 @@ EVENT_ID_BYTES_MAX = 256
 EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX = 128, 64
 CONTEXT_BYTES_MAX = 65_536
 SOURCE_BYTES_MAX = 256
+CONVERSATION_BYTES_MAX = 256
+PAYLOAD_BYTES_MAX = 1 << 20
 EVENTS_PER_MESSAGE_MAX = 10_000
 IDS_MAX = 1_000
 
 FILTER_FIELDS: FieldTypes = {
-    **dict.fromkeys(("event_id", *SCOPE_FIELDS, "event_type", "content", "context", "source"), FieldType.TEXT),
+    **dict.fromkeys(("event_id", *SCOPE_FIELDS, "event_type", "content", "context"), FieldType.TEXT),
+    **dict.fromkeys(("source", "conversation"), FieldType.TEXT),
     "importance": FieldType.NUMBER,
     **dict.fromkeys(("event_time", "record_time"), FieldType.TIME),
 }
@@ -49,6 +52,10 @@ class Event:
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     record_time: datetime = EPOCH
     """When the server received it."""
+    conversation: str = ""
+    """The conversation of its user that it belongs to; empty if none."""
+    payload: str = ""
+    """What its program keeps with it; never searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +65,7 @@ class EventSelection:
     scope: Scope = Scope()
     event_types: frozenset[str] = frozenset()
     min_importance: float | None = None
+    conversation: str = ""
     start: datetime | None = None
     end: datetime | None = None
     expression: Expression | None = None

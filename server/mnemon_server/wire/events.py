@@ -37,6 +37,10 @@ def encode(event: Event) -> bytes:
     _fill_time(message.record_time, event.record_time)
     if event.metadata:
         _fill_metadata(message.metadata, event.metadata)
+    if event.conversation:
+        message.conversation = event.conversation
+    if event.payload:
+        message.payload = event.payload
     return message.SerializeToString(deterministic=True)
 
 
@@ -59,6 +63,8 @@ def decode(body: bytes) -> Event:
         source=message.source,
         metadata={key: _value(value) for key, value in message.metadata.items()} if message.metadata else {},
         record_time=_time(message.record_time),
+        conversation=message.conversation,
+        payload=message.payload,
     )
 
 

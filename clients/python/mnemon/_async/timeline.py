@@ -43,6 +43,8 @@ class AsyncTimeline(AsyncService):
         context: str = "",
         importance: float | None = None,
         source: str = "",
+        conversation: str = "",
+        payload: str = "",
         metadata: Mapping[str, values.MetadataValue] | None = None,
         event_id: str = "",
         request_id: str | None = None,
@@ -69,6 +71,8 @@ class AsyncTimeline(AsyncService):
             context=context,
             importance=importance,
             source=source,
+            conversation=conversation,
+            payload=payload,
             metadata=metadata or {},
         )
         asked = request(pb.RecordEventRequest, event=event_to_pb(event), request_id=request_id)

@@ -46,6 +46,7 @@ _event_options = opt.collected(
             callback=opt.some,
             help="Where it comes from: user, conversation, skill, system, inferred, other.",
         ),
+        "conversation": click.option("--conversation", callback=opt.some, help="The conversation that it belongs to."),
     },
     opt.given_of,
 )
@@ -58,6 +59,7 @@ _which_events = opt.which_options(
         "min_importance": click.option(
             "--min-importance", type=click.FloatRange(0, 1), help="Only events of at least this importance."
         ),
+        "conversation": click.option("--conversation", callback=opt.some, help="Only events of this conversation."),
         "comparisons": opt.where_option("events", "metadata.score>=3, source!=inferred"),
     }
 )

@@ -41,6 +41,8 @@ class Timeline(Service):
         context: str = "",
         importance: float | None = None,
         source: str = "",
+        conversation: str = "",
+        payload: str = "",
         metadata: Mapping[str, values.MetadataValue] | None = None,
         event_id: str = "",
         request_id: str | None = None,
@@ -67,6 +69,8 @@ class Timeline(Service):
             context=context,
             importance=importance,
             source=source,
+            conversation=conversation,
+            payload=payload,
             metadata=metadata or {},
         )
         asked = request(pb.RecordEventRequest, event=event_to_pb(event), request_id=request_id)

@@ -121,6 +121,8 @@ class EpisodicSaved(JsonValue):
     """SHA-256 of the content, in lower-case hexadecimal."""
     content: str | None = None
     """The content, in every view; None if the event has been removed."""
+    conversation: str = ""
+    """The conversation that it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)

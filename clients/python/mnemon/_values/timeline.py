@@ -18,9 +18,9 @@ from mnemon._values.documents import (
 from mnemon._values.filters import FilterLike
 from mnemon.shared.errors import MnemonError
 
-TAGS = (*SCOPE_FIELDS, "source")
+TAGS = (*SCOPE_FIELDS, "source", "conversation")
 """The short texts that describe an event, beside its type."""
-TEXTS = ("event_id", "event_type", "content", "context", "source")
+TEXTS = ("event_id", "event_type", "content", "context", "source", "conversation", "payload")
 """All texts that a caller sets on an event, except those of its scope."""
 
 
@@ -50,6 +50,10 @@ class EpisodicEvent(JsonValue):
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     record_time: datetime | None = None
     """When the server recorded it."""
+    conversation: str = ""
+    """The user's conversation that it belongs to. Such an event is a duplicate only by its id."""
+    payload: str = ""
+    """What your program keeps with it; never searched."""
 
     @property
     def scope(self) -> Scope:
@@ -68,6 +72,7 @@ class EventFilters(ScopeFields, total=False):
     read."""
     event_types: Sequence[str]
     min_importance: float
+    conversation: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -483,6 +483,7 @@ class EpisodicSaved(_message.Message):
     SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    CONVERSATION_FIELD_NUMBER: _builtins.int
     event_type: _builtins.str
     """Its type."""
     importance: _builtins.float
@@ -497,6 +498,8 @@ class EpisodicSaved(_message.Message):
     """In the BASIC view, the content; in the FULL view, the record has it. Unset if the event no longer exists, so that
     the log keeps no text.
     """
+    conversation: _builtins.str
+    """The conversation that it belongs to; empty if none."""
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
@@ -516,10 +519,11 @@ class EpisodicSaved(_message.Message):
         segment_count: _builtins.int = ...,
         content_hash: _builtins.str = ...,
         content: _builtins.str | None = ...,
+        conversation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_importance", b"_importance", "content", b"content", "event_time", b"event_time", "importance", b"importance", "timeline_lag", b"timeline_lag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_importance", b"_importance", "content", b"content", "content_hash", b"content_hash", "event_time", b"event_time", "event_type", b"event_type", "importance", b"importance", "segment_count", b"segment_count", "segment_id", b"segment_id", "timeline_lag", b"timeline_lag"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_importance", b"_importance", "content", b"content", "content_hash", b"content_hash", "conversation", b"conversation", "event_time", b"event_time", "event_type", b"event_type", "importance", b"importance", "segment_count", b"segment_count", "segment_id", b"segment_id", "timeline_lag", b"timeline_lag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__content: _TypeAlias = _typing.Literal["content"]  # noqa: Y015
     _WhichOneofArgType__content: _TypeAlias = _typing.Literal["_content", b"_content"]  # noqa: Y015

@@ -83,6 +83,8 @@ class EpisodicEvent(_message.Message):
     EVENT_TIME_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     RECORD_TIME_FIELD_NUMBER: _builtins.int
+    CONVERSATION_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
     """Unique in the timeline: at most 256 bytes, without U+0000. If empty, the server chooses a UUID."""
     event_type: _builtins.str
@@ -97,6 +99,14 @@ class EpisodicEvent(_message.Message):
     """Its importance, 0 to 1; unset means unknown."""
     source: _builtins.str
     """Its source: "user", "conversation", "skill", "system", "inferred", or any other text of at most 256 bytes."""
+    conversation: _builtins.str
+    """The conversation that it belongs to, an id of the user's: at most 256 bytes. An event of a conversation is a
+    duplicate only by its event_id, since the same words may be said twice.
+    """
+    payload: _builtins.str
+    """Anything else that a program keeps with the event: it is stored and returned, and never searched. At most 1 MiB of
+    UTF-8, without U+0000.
+    """
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whom it belongs to. The user is required."""
@@ -126,10 +136,12 @@ class EpisodicEvent(_message.Message):
         event_time: _timestamp_pb2.Timestamp | None = ...,
         metadata: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
         record_time: _timestamp_pb2.Timestamp | None = ...,
+        conversation: _builtins.str = ...,
+        payload: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "event_time", b"event_time", "importance", b"importance", "record_time", b"record_time", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "content", b"content", "context", b"context", "event_id", b"event_id", "event_time", b"event_time", "event_type", b"event_type", "importance", b"importance", "metadata", b"metadata", "record_time", b"record_time", "scope", b"scope", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "content", b"content", "context", b"context", "conversation", b"conversation", "event_id", b"event_id", "event_time", b"event_time", "event_type", b"event_type", "importance", b"importance", "metadata", b"metadata", "payload", b"payload", "record_time", b"record_time", "scope", b"scope", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__importance: _TypeAlias = _typing.Literal["importance"]  # noqa: Y015
     _WhichOneofArgType__importance: _TypeAlias = _typing.Literal["_importance", b"_importance"]  # noqa: Y015
@@ -140,8 +152,8 @@ Global___EpisodicEvent: _TypeAlias = EpisodicEvent  # noqa: Y015
 @_typing.final
 class EpisodicEventFilter(_message.Message):
     """EpisodicEventFilter selects events; everything that is set must match. The filter's fields are event_id, user,
-    household, persona, agent, project, event_type, content, context, importance, source, event_time, record_time, and
-    "metadata." with a key.
+    household, persona, agent, project, event_type, content, context, importance, source, conversation, event_time,
+    record_time, and "metadata." with a key.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -150,8 +162,11 @@ class EpisodicEventFilter(_message.Message):
     EVENT_TYPES_FIELD_NUMBER: _builtins.int
     MIN_IMPORTANCE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    CONVERSATION_FIELD_NUMBER: _builtins.int
     min_importance: _builtins.float
     """Minimum importance. Events of unknown importance do not match."""
+    conversation: _builtins.str
+    """Of this conversation. Empty means any event."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """The fields that are set must be equal."""
@@ -171,10 +186,11 @@ class EpisodicEventFilter(_message.Message):
         event_types: _abc.Iterable[_builtins.str] | None = ...,
         min_importance: _builtins.float | None = ...,
         filter: _common_pb2.Filter | None = ...,
+        conversation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_min_importance", b"_min_importance", "filter", b"filter", "min_importance", b"min_importance", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_importance", b"_min_importance", "event_types", b"event_types", "filter", b"filter", "min_importance", b"min_importance", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_importance", b"_min_importance", "conversation", b"conversation", "event_types", b"event_types", "filter", b"filter", "min_importance", b"min_importance", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_importance: _TypeAlias = _typing.Literal["min_importance"]  # noqa: Y015
     _WhichOneofArgType__min_importance: _TypeAlias = _typing.Literal["_min_importance", b"_min_importance"]  # noqa: Y015

@@ -92,7 +92,7 @@ class EpisodicMemoryServiceServicer(object):
 
     def RecordEvent(self, request, context):
         """RecordEvent stores an event. An event is a duplicate if an event of the same user has its id, or if a known event has
-        the same user, household, persona, type, time and content. The answer then says so, and nothing is written. If an
+        the same user, household, persona, type, time and content, and no conversation. The answer then says so, and nothing is written. If an
         event of another user has its id: ALREADY_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -38,7 +38,7 @@ class EpisodicMemoryServiceStub:
     def __new__(cls, channel: _aio.Channel) -> EpisodicMemoryServiceAsyncStub: ...
     RecordEvent: _grpc.UnaryUnaryMultiCallable[_episodic_pb2.RecordEventRequest, _episodic_pb2.RecordEventResponse]
     """RecordEvent stores an event. An event is a duplicate if an event of the same user has its id, or if a known event has
-    the same user, household, persona, type, time and content. The answer then says so, and nothing is written. If an
+    the same user, household, persona, type, time and content, and no conversation. The answer then says so, and nothing is written. If an
     event of another user has its id: ALREADY_EXISTS.
     """
     BulkRecordEvents: _grpc.StreamStreamMultiCallable[_episodic_pb2.BulkRecordEventsRequest, _episodic_pb2.BulkRecordEventsResponse]
@@ -77,7 +77,7 @@ class EpisodicMemoryServiceAsyncStub(EpisodicMemoryServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RecordEvent: _aio.UnaryUnaryMultiCallable[_episodic_pb2.RecordEventRequest, _episodic_pb2.RecordEventResponse]  # type: ignore[assignment]
     """RecordEvent stores an event. An event is a duplicate if an event of the same user has its id, or if a known event has
-    the same user, household, persona, type, time and content. The answer then says so, and nothing is written. If an
+    the same user, household, persona, type, time and content, and no conversation. The answer then says so, and nothing is written. If an
     event of another user has its id: ALREADY_EXISTS.
     """
     BulkRecordEvents: _aio.StreamStreamMultiCallable[_episodic_pb2.BulkRecordEventsRequest, _episodic_pb2.BulkRecordEventsResponse]  # type: ignore[assignment]
@@ -119,7 +119,7 @@ class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_episodic_pb2.RecordEventResponse, _abc.Awaitable[_episodic_pb2.RecordEventResponse]]:
         """RecordEvent stores an event. An event is a duplicate if an event of the same user has its id, or if a known event has
-        the same user, household, persona, type, time and content. The answer then says so, and nothing is written. If an
+        the same user, household, persona, type, time and content, and no conversation. The answer then says so, and nothing is written. If an
         event of another user has its id: ALREADY_EXISTS.
         """
 

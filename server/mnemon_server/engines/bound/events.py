@@ -9,6 +9,7 @@ import numpy as np
 
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.events import (
     CompactionProgress,
@@ -80,6 +81,10 @@ class BoundEvents:
     def summarize(self, where: EventSelection) -> RangeSummary:
         """See Timeline."""
         return self._events.summarize(self._restricted(where))
+
+    def conversations(self, where: EventSelection) -> list[Conversation]:
+        """See Timeline."""
+        return self._events.conversations(self._restricted(where))
 
     def sequences(self, where: EventSelection) -> Sequences:
         """See Timeline."""

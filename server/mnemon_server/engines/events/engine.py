@@ -8,6 +8,7 @@ from datetime import datetime
 import apsw
 
 from mnemon_server.domain.clock import Clock, from_microseconds
+from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.errors import IndexWarmingError, MnemonError
 from mnemon_server.domain.events import (
     CompactionProgress,
@@ -176,6 +177,10 @@ class SQLiteEvents:
     def summarize(self, where: EventSelection) -> RangeSummary:
         """See Timeline."""
         return self._warm_reads().summarize(where)
+
+    def conversations(self, where: EventSelection) -> list[Conversation]:
+        """See Timeline."""
+        return self._warm_reads().conversations(where)
 
     def sequences(self, where: EventSelection) -> Sequences:
         """See Timeline."""

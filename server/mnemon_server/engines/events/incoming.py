@@ -10,11 +10,13 @@ from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.wire.events import encode
 
-KeyTexts: TypeAlias = tuple[str, str, str, str, int, bytes]
-"""The fields that identify duplicates: user, household, persona, type, microseconds, and SHA-256 of the content."""
+KeyTexts: TypeAlias = tuple[str, str, str, str, int, bytes, str]
+"""The fields that identify duplicates: user, household, persona, type, microseconds, SHA-256 of the content, and of an
+event of a conversation its id.
+"""
 
 _HASH_BYTES = 8
-_FRAME = Struct("<IIIq").pack
+_FRAME = Struct("<IIIIq").pack
 
 
 class PreparedEvent(NamedTuple):
@@ -27,6 +29,7 @@ class PreparedEvent(NamedTuple):
     key_hash: int
     scope: Scope
     importance: float | None
+    conversation: str
     body: bytes
     request: RequestKey | None
     is_imported: bool
@@ -44,6 +47,7 @@ def prepare(write: EventWrite) -> PreparedEvent:
         key_hash(key),
         event.scope,
         event.importance,
+        event.conversation,
         encode(event),
         write.request,
         write.is_imported,
@@ -54,7 +58,8 @@ def key_texts(event: Event) -> KeyTexts:
     """The fields that identify duplicates of this event."""
     scope = event.scope
     time_us, digest = to_microseconds(event.event_time), content_digest(event.content)
-    return scope.user, scope.household, scope.persona, event.event_type, time_us, digest
+    name = event.event_id if event.conversation else ""
+    return scope.user, scope.household, scope.persona, event.event_type, time_us, digest, name
 
 
 def id_hash(event_id: str) -> int:
@@ -64,11 +69,11 @@ def id_hash(event_id: str) -> int:
 
 def key_hash(key: KeyTexts) -> int:
     """64 bits of an event's key, signed."""
-    *texts, time_us, digest = key
+    *texts, time_us, digest, name = key
     user, household, persona, event_type = (text.encode() for text in texts)
     # With the lengths, so that no two keys give the same bytes.
-    frame = _FRAME(len(user), len(household), len(persona), time_us)
-    return _hash(b"".join((frame, digest, user, household, persona, event_type)))
+    frame = _FRAME(len(user), len(household), len(persona), len(event_type), time_us)
+    return _hash(b"".join((frame, digest, user, household, persona, event_type, name.encode())))
 
 
 def _hash(data: bytes) -> int:

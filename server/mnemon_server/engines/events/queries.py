@@ -25,6 +25,7 @@ from mnemon_server.wire.events import event_id_of
 # ruff: noqa: S608 - the conditions are made here; all input is bound
 
 DAY_US = 86_400_000_000
+_CONVERSATION = ", ".join(("conversation", *SCOPE_FIELDS))
 _DAY = f"(time - ((time % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
 
 _EVENTS = (
@@ -38,6 +39,26 @@ class Ref(NamedTuple):
 
     time_us: int
     sequence: int
+
+
+class ConversationCounts(NamedTuple):
+    """A conversation, with counts of its events. Times are in microseconds."""
+
+    scope: Scope
+    conversation: str
+    event_count: int
+    first_us: int
+    last_us: int
+    last_sequence: int
+
+    def joined(self, later: "ConversationCounts") -> "ConversationCounts":
+        """Both parts of the same conversation."""
+        return self._replace(
+            event_count=self.event_count + later.event_count,
+            first_us=min(self.first_us, later.first_us),
+            last_us=max(self.last_us, later.last_us),
+            last_sequence=max(self.last_sequence, later.last_sequence),
+        )
 
 
 class Counts(NamedTuple):
@@ -65,6 +86,7 @@ class Selection:
     scope: Scope
     event_types: frozenset[str] = frozenset()
     min_importance: float | None = None
+    conversation: str = ""
     start_us: int = INT64_MIN
     end_us: int = INT64_MAX
 
@@ -75,6 +97,7 @@ class Selection:
             where.scope,
             where.event_types,
             where.min_importance,
+            where.conversation,
             INT64_MIN if where.start is None else to_microseconds(where.start),
             INT64_MAX if where.end is None else to_microseconds(where.end),
         )
@@ -82,13 +105,17 @@ class Selection:
     @property
     def is_of_user_alone(self) -> bool:
         """Whether it selects all events of a user within the window."""
-        plain = not self.event_types and self.min_importance is None
-        return plain and bool(self.scope.user) and self.scope == Scope(user=self.scope.user)
+        return self._is_plain and bool(self.scope.user) and self.scope == Scope(user=self.scope.user)
 
     @property
     def takes_all(self) -> bool:
         """Whether it selects all events within the window."""
-        return not self.event_types and self.min_importance is None and self.scope == Scope()
+        return self._is_plain and self.scope == Scope()
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether it compares nothing but the scope and the window."""
+        return not self.event_types and self.min_importance is None and not self.conversation
 
     def context(self) -> tuple[list[str], list[Any]]:
         """The conditions apart from the window, with their parameters."""
@@ -103,6 +130,10 @@ class Selection:
         if self.min_importance is not None:
             conditions.append("importance >= ?")
             parameters.append(self.min_importance)
+        if self.conversation:
+            # The second condition is that of the index.
+            conditions.append("conversation = ? AND conversation <> ''")
+            parameters.append(self.conversation)
         return conditions, parameters
 
     def window(self) -> tuple[list[str], list[Any]]:
@@ -308,6 +339,23 @@ def _days_in(source: Source, selection: Selection) -> DayCounts:
     if segment is None or len(segment.dead) or not selection.takes_all or not source.is_within(selection):
         return count()
     return source.snapshot.files.days(segment.row.file_name, count)
+
+
+def conversations(snapshot: Snapshot, selection: Selection) -> list[ConversationCounts]:
+    """The conversations of the matches, with counts of their matching events, in no order."""
+    found: dict[tuple[str, ...], ConversationCounts] = {}
+    for source in sources(snapshot):
+        if not source.may_match(selection):
+            continue
+        where, parameters = source.filtered(selection.context(), selection.window(), (["conversation <> ''"], []))
+        figures = "count(*), min(time), max(time), max(sequence)"
+        statement = f"SELECT {_CONVERSATION}, {figures} {where} GROUP BY {_CONVERSATION}"
+        with source.lend() as connection:
+            for *names, number, first, last, sequence in fetch(connection, statement, parameters):
+                one = ConversationCounts(Scope(*names[1:]), names[0], number, first, last, sequence)
+                same = found.get(tuple(names))
+                found[tuple(names)] = one if same is None else same.joined(one)
+    return list(found.values())
 
 
 def alive(snapshot: Snapshot, first: int, last: int) -> Sequences:

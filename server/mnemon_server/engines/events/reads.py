@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.domain.events import EventPosition, EventSelection, RangeSummary, StoredEvent
 from mnemon_server.domain.filters import matches
@@ -124,6 +125,21 @@ class Reads:
         if where.expression is not None:
             return _summary(self._summarize_matching(where))
         return _summary(self.at_once(lambda snapshot: queries.summarize(snapshot, Selection.of(where))))
+
+    def conversations(self, where: EventSelection) -> list[Conversation]:
+        """See Timeline. The expression of the selection is ignored."""
+        found = self.at_once(lambda snapshot: queries.conversations(snapshot, Selection.of(where)))
+        return [
+            Conversation(
+                one.conversation,
+                one.scope,
+                one.event_count,
+                from_microseconds(one.first_us),
+                from_microseconds(one.last_us),
+                one.last_sequence,
+            )
+            for one in found
+        ]
 
     def sequences(self, where: EventSelection) -> Sequences:
         """See Timeline."""

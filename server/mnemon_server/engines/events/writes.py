@@ -223,11 +223,11 @@ class _Call:
 
     def _store(self, event: PreparedEvent) -> EventReceipt:
         self._sequence = sequence = self._sequence + 1
-        event_id, _, id_hash, key, key_hash, scope, importance, body, request, is_imported = event
-        _, _, _, event_type, time_us, digest = key
+        event_id, _, id_hash, key, key_hash, scope, importance, conversation, body, request, is_imported = event
+        _, _, _, event_type, time_us, digest, _ = key
         segment_id = self._place(len(body) + _ROW_BYTES)
         texts = scope_values(scope)
-        self.rows.append((sequence, time_us, id_hash, key_hash, *texts, event_type, importance, body))
+        self.rows.append((sequence, time_us, id_hash, key_hash, *texts, event_type, importance, conversation, body))
         self.know(KnownEvent(event_id, sequence, segment_id, scope.user), key)
         operation = self._operation
         number = "null" if importance is None else repr(float(importance))
@@ -235,7 +235,7 @@ class _Call:
         details = (
             f'{{"event_type": {_json_text(event_type)}, "event_time": {time_us}, "importance": {number}, '
             f'"segment_id": {segment_id}, "lag_us": {lag}, "segment_count": {self._segment_count}, '
-            f'"content_hash": "{digest.hex()}"{_IMPORTED if is_imported else ""}}}'
+            f'"content_hash": "{digest.hex()}"{_conversation_of(conversation)}{_IMPORTED if is_imported else ""}}}'
         )
         # Each event is a commit of its own in the feed, because the events may come from many calls.
         operation.sequence = position = self._journal.next_sequence()
@@ -298,6 +298,10 @@ def _answer(receipt: EventReceipt, now: int) -> dict[str, Any]:
 @lru_cache(maxsize=1_024)
 def _json_text(text: str) -> str:
     return json.dumps(text)
+
+
+def _conversation_of(conversation: str) -> str:
+    return f', "conversation": {json.dumps(conversation)}' if conversation else ""
 
 
 class Removal(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.events import (
     CompactionProgress,
@@ -147,6 +148,9 @@ class EventEngine(Protocol):
 
     def summarize(self, where: EventSelection) -> RangeSummary:
         """Counts of the events that match."""
+
+    def conversations(self, where: EventSelection) -> list[Conversation]:
+        """The conversations that have events of the selection, which must have no expression, in no order."""
 
     def sequences(self, where: EventSelection) -> Sequences:
         """The sequences of the events that match."""

@@ -280,6 +280,7 @@ CREATE TABLE timeline_event (
   project TEXT NOT NULL,
   type TEXT NOT NULL,
   importance REAL,
+  conversation TEXT NOT NULL,
   body BLOB NOT NULL
 ) STRICT""",
     "CREATE INDEX timeline_event_id ON timeline_event (id_hash)",
@@ -290,6 +291,11 @@ CREATE TABLE timeline_event (
 CREATE INDEX timeline_event_user ON timeline_event (
   user, time, type, importance, household, persona, agent, project
 )""",
+    # Conversations are listed without reading any of their events.
+    """
+CREATE INDEX timeline_event_conversation ON timeline_event (
+  user, conversation, time, household, persona, agent, project, type
+) WHERE conversation <> ''""",
 )
 TIMELINE_STATEMENTS = (
     *EVENT_STATEMENTS,

@@ -11,6 +11,7 @@ from mnemon_server.domain.documents import CONTENT_BYTES_MAX, QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.events import (
     CONTEXT_BYTES_MAX,
+    CONVERSATION_BYTES_MAX,
     EVENT_ID_BYTES_MAX,
     EVENT_TYPE_BYTES_MAX,
     EVENT_TYPES_MAX,
@@ -18,6 +19,7 @@ from mnemon_server.domain.events import (
     IDS_MAX,
     LAST_DAYS_MAX,
     LIMIT_MAX,
+    PAYLOAD_BYTES_MAX,
     SOURCE_BYTES_MAX,
     Event,
     EventSelection,
@@ -54,6 +56,8 @@ def is_sound(request: RecordEvent) -> bool:
         and not event.content.isspace()
         and is_text(event.context, CONTEXT_BYTES_MAX)
         and is_text(event.source, SOURCE_BYTES_MAX)
+        and is_id(event.conversation, CONVERSATION_BYTES_MAX)
+        and is_text(event.payload, PAYLOAD_BYTES_MAX)
         and (event.importance is None or 0.0 <= event.importance <= 1.0)
         and (event.event_time.tzinfo is UTC or _has_utc(event.event_time))
         and (not event.metadata or not any(_metadata_violations(event.metadata, "")))
@@ -81,6 +85,8 @@ def event_violations(event: Event, field: str = "event") -> Iterable[FieldViolat
         yield FieldViolation(f"{field}.content", "must not be blank; leave it out if the type says all")
     yield from text_violations(event.context, f"{field}.context", CONTEXT_BYTES_MAX)
     yield from text_violations(event.source, f"{field}.source", SOURCE_BYTES_MAX)
+    yield from id_violations(event.conversation, f"{field}.conversation", CONVERSATION_BYTES_MAX)
+    yield from text_violations(event.payload, f"{field}.payload", PAYLOAD_BYTES_MAX)
     if event.importance is not None:
         yield from share_violations(event.importance, f"{field}.importance")
     yield from time_violations(event.event_time, f"{field}.event_time")
@@ -131,6 +137,7 @@ def selection_violations(where: EventSelection, field: str = "filter") -> Iterab
             yield from id_violations(event_type, f"{field}.event_types", EVENT_TYPE_BYTES_MAX)
     if where.min_importance is not None:
         yield from share_violations(where.min_importance, f"{field}.min_importance")
+    yield from id_violations(where.conversation, f"{field}.conversation", CONVERSATION_BYTES_MAX)
     if where.expression is not None:
         yield from expression_violations(where.expression, FILTER_FIELDS, f"{field}.filter")
     yield from _range_violations(where.start, where.end)

@@ -35,6 +35,8 @@ def _event_write(request: RecordEvent, event_id: str, now: datetime) -> EventWri
         event.source,
         normalised_metadata(event.metadata) if event.metadata else event.metadata,
         now,
+        event.conversation,
+        event.payload,
     )
     return EventWrite(stored, not event.event_id, _request_key(request, stored) if request.request_id else None)
 
@@ -53,4 +55,5 @@ def _request_key(request: RecordEvent, stored: Event) -> RequestKey | None:
         stored.importance,
         stored.source,
         stored.metadata,
+        *((stored.conversation, stored.payload) if stored.conversation or stored.payload else ()),
     )

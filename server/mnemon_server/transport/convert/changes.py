@@ -115,6 +115,7 @@ def _fill_event_saved(target: pb.Change, details: str) -> None:
     saved.timeline_lag.FromMicroseconds(said["lag_us"])
     saved.segment_count = said["segment_count"]
     saved.content_hash = said["content_hash"]
+    saved.conversation = said.get("conversation", "")
     if "content" in said:
         saved.content = said["content"]
 

@@ -309,6 +309,8 @@ def read_event(reader: Reader, field: str, message: pb.EpisodicEvent) -> Event:
         message.importance if message.HasField("importance") else None,
         message.source,
         reader.metadata(f"{field}.metadata", metadata) if metadata else {},
+        conversation=message.conversation,
+        payload=message.payload,
     )
 
 
@@ -380,6 +382,7 @@ def _selection(reader: Reader, request: Filtered, span: Span = _ANY_TIME) -> Eve
         scope=scope_of(message),
         event_types=frozenset(message.event_types),
         min_importance=message.min_importance if message.HasField("min_importance") else None,
+        conversation=message.conversation,
         start=start,
         end=end,
         expression=read_filter(reader, "filter.filter", message.filter) if message.HasField("filter") else None,

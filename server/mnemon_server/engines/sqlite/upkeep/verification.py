@@ -346,10 +346,10 @@ class RecordsVerifier:
             yield Step(len(sequences), tuple(self._each("timeline_event", sequences, self._check_timeline_event)))
 
     def _check_timeline_event(self, sequence: int) -> None:
-        statement = "SELECT body, user, type FROM timeline_event WHERE sequence = ?"
-        for body, user, event_type in fetch(self._connection, statement, (sequence,)):
+        statement = "SELECT body, user, type, conversation FROM timeline_event WHERE sequence = ?"
+        for body, *columns in fetch(self._connection, statement, (sequence,)):
             event = decode(body)
-            if encode(event) != body or (event.scope.user, event.event_type) != (user, event_type):
+            if encode(event) != body or [event.scope.user, event.event_type, event.conversation] != columns:
                 raise ValueError("its body does not match what was written")
 
     def _each(self, table: str, keys: Sequence[int], check: Any) -> Iterator[DamagedRow]:
