@@ -308,3 +308,21 @@ def test_a_vault_in_a_program_recalls(tmp_path: Path) -> None:
     with mnemon.Mnemon(tmp_path / "vault", embedding_model="hashing") as memory:
         memory.remember("The kettle leaks.", user="ada")
         assert json.loads(memory.recall("kettle", user="ada").to_json())["results"][0]["content"] == "The kettle leaks."
+
+
+def test_a_narrow_span_of_time_does_not_make_what_it_holds_irrelevant(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    devices = ("The dishwasher leaves plates dirty.", "The fridge does not cool.", "The oven door no longer shuts.")
+    others = (
+        *("Bo plays the cello in an orchestra.", "The dentist moved to Queen Street.", "Milo the dog chewed a shoe."),
+        *("The garden needs more compost.", "The bicycle has a new chain.", "The lamp in the hall flickers."),
+    )
+    with mnemon.Mnemon(tmp_path / "vault") as memory:
+        for days, text in enumerate((*devices, *others)):
+            memory.timeline.add("note", text, user="ada", event_time=now - timedelta(days=days))
+        wait_until(lambda: not memory.timeline.status().text_pending_count)
+
+        lately = now - timedelta(days=2, hours=1)
+        answer = memory.recall("What needs repair in the kitchen?", since=lately)
+        assert {item.content for item in answer} <= {*devices} and not answer.nothing_relevant and answer.context
+        assert memory.recall("Who won at Wimbledon?", since=lately).nothing_relevant

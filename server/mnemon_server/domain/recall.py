@@ -60,6 +60,11 @@ class RecallQuery:
     min_confidence: float | None = None
     view: View = View.STANDARD
 
+    @property
+    def has_span(self) -> bool:
+        """Whether it is about a span of time."""
+        return self.start is not None or self.end is not None
+
 
 @dataclass(frozen=True, slots=True)
 class RecordReference:

@@ -6,8 +6,10 @@ from mnemon_server.services.recall.relevance import judged
 QUESTION = "Does Anna smoke?"
 
 
-def is_relevant(best: float, cosines: list[float], fusion: Fusion | None = None, text: str = QUESTION) -> bool:
-    return not judged(fusion or Fusion(), text, best, cosines).is_low
+def is_relevant(
+    best: float, cosines: list[float], fusion: Fusion | None = None, text: str = QUESTION, searched: int = 200
+) -> bool:
+    return not judged(fusion or Fusion(), text, best, cosines, searched).is_low
 
 
 def test_what_is_near_to_every_question_is_no_evidence() -> None:
@@ -26,6 +28,13 @@ def test_that_half_of_the_records_name_whom_the_question_names_makes_nothing_rel
 def test_a_weak_match_among_few_records_is_relevant_and_among_many_it_is_not() -> None:
     assert is_relevant(0.14, [0.28, *[0.03] * 6])
     assert not is_relevant(0.14, [0.28, *[0.03] * 199])
+
+
+def test_the_fewer_of_the_records_are_searched_the_less_makes_one_relevant() -> None:
+    cosines = [*[0.4] * 3, *[0.1] * 197]
+
+    assert is_relevant(0.2, cosines, searched=4) and not is_relevant(0.2, cosines, searched=200)
+    assert not is_relevant(0.06, cosines, searched=4)
 
 
 def test_one_record_is_relevant_only_if_it_has_something_in_common_with_the_question() -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mnemon_server.domain.clock import EPOCH
@@ -51,6 +51,10 @@ class Question(NamedTuple):
     limit: int
     namespace: Namespace | None
     """Of the facts; None means all."""
+
+    def of_all_times(self) -> "Question":
+        """The same without the span of time, for what its nearest texts tell; one result is enough."""
+        return self._replace(query=replace(self.query, start=None, end=None), limit=1)
 
     def condition(self, kind: RecordKind) -> Expression | None:
         """The caller's filter for this kind."""

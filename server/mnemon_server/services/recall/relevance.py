@@ -7,6 +7,10 @@ In some collections every text is near to every question: all are of the same tw
 one of them. So the best item must be better than texts that are near but most likely unrelated. By how much was chosen
 so that about one in twenty questions that the records answer is taken for an unrelated one. Chance matches are weaker
 in a small collection, so the margin grows with its size. `tests/bench/relevance.py` has the curve.
+
+A span of time leaves few records, most of which may be about the question. So unrelated texts are looked for among the
+records of all times, while the margin depends on how many were searched: what is relevant without the span also is with
+it.
 """
 
 import math
@@ -25,7 +29,7 @@ passages; the least; and by how much less for half as many passages.
 """
 
 
-def judged(fusion: Fusion, text: str, best: float, cosines: Iterable[float]) -> Relevance:
+def judged(fusion: Fusion, text: str, best: float, cosines: Iterable[float], searched: int = NEAREST_MAX) -> Relevance:
     """How relevant the best item is to a text; without a text, to a vector.
 
     Args:
@@ -33,6 +37,7 @@ def judged(fusion: Fusion, text: str, best: float, cosines: Iterable[float]) -> 
         text: the words of the question.
         best: the relevance of the best item, 0 if nothing was found.
         cosines: of the nearest passages of each kind, at most NEAREST_MAX of a kind.
+        searched: how many passages were searched for the best one, if that is less than the cosines.
     """
     if not text.strip():
         return relevance_floors(fusion, text, SearchMode.VECTOR).relevance(best)
@@ -40,7 +45,8 @@ def judged(fusion: Fusion, text: str, best: float, cosines: Iterable[float]) -> 
         return RelevanceFloors(None).relevance(best)
     nearest = fusion.above_zero(np.array(sorted(cosines, reverse=True)[:NEAREST_MAX]))
     count = max(len(nearest), 1)
+    searched = min(max(searched, 1), count)
     unrelated = nearest[max(1, int(count * RELATED)) : max(2, math.ceil(count * NEAR))]
     usual = float(unrelated.mean()) if len(unrelated) else 0.0
-    margin = max(MARGIN + PER_DOUBLING * math.log2(count / NEAREST_MAX), MARGIN_MIN)
+    margin = max(MARGIN + PER_DOUBLING * math.log2(searched / NEAREST_MAX), MARGIN_MIN)
     return RelevanceFloors(margin + fusion.weight(text) * usual).relevance(best)

@@ -82,11 +82,14 @@ class RecallStore:
         asked, skipped = self._question(query, text, vector)
         wanted = [kind for kind in RECALLED if kind not in skipped and kind in (query.kinds or RECALLED)]
         rooms = [room.part() if room else None for _ in wanted]
+        # The nearest texts of all times tell which relevance unrelated ones have: see relevance.py.
+        beside = wanted if query.has_span else []
+        searches = [SEARCHES[kind](self._stores, asked, part) for kind, part in zip(wanted, rooms, strict=True)]
         found = await asyncio.gather(
-            *(SEARCHES[kind](self._stores, asked, part) for kind, part in zip(wanted, rooms, strict=True))
+            *searches, *(SEARCHES[kind](self._stores, asked.of_all_times(), None) for kind in beside)
         )
-        by_kind = dict(zip(wanted, found, strict=True))
-        answer = await self._offload(_answer, query, text, by_kind, self._fusion)
+        by_kind = dict(zip(wanted, found, strict=False))
+        answer = await self._offload(_answer, query, text, by_kind, found[len(wanted) :], self._fusion)
         return replace(
             answer,
             kinds=tuple(_diagnostics(query, by_kind, skipped)),
@@ -121,17 +124,27 @@ class RecallStore:
         return np.average(vectors, axis=0, weights=TURN_WEIGHTS[: len(vectors)]).tolist()  # type: ignore[no-any-return]
 
 
-def _answer(query: RecallQuery, text: str, found: dict[RecordKind, Found], fusion: Fusion) -> RecallAnswer:
-    """The answer without its diagnostics. Blocks."""
+def _answer(
+    query: RecallQuery, text: str, found: dict[RecordKind, Found], of_all_times: Sequence[Found], fusion: Fusion
+) -> RecallAnswer:
+    """The answer without its diagnostics. Blocks.
+
+    Args:
+        query: says what is left out.
+        text: the question.
+        found: by kind.
+        of_all_times: what the same searches found without the query's span of time; empty if it has no span.
+        fusion: that of the searches.
+    """
     items = _without_duplicates(
         sorted(
             (item for each in found.values() for item in each.items),
             key=lambda item: (-item.relevance, -item.time.timestamp()),
         )
     )
-    said = [each.diagnostics.relevance for each in found.values()]
-    nearest = [cosine for each in said if each is not None for cosine in each.nearest]
-    relevance = judged(fusion, text, items[0].relevance if items else 0.0, nearest)
+    searched = _nearest(found.values())
+    nearest = _nearest(of_all_times) or searched
+    relevance = judged(fusion, text, items[0].relevance if items else 0.0, nearest, len(searched))
     if query.min_relevance:
         relevance = Relevance(relevance.best, query.min_relevance)
         items = [item for item in items if item.relevance >= query.min_relevance]
@@ -153,6 +166,12 @@ def _answer(query: RecallQuery, text: str, found: dict[RecordKind, Found], fusio
         tokenizer=query.tokenizer,
         truncated=truncated,
     )
+
+
+def _nearest(found: Iterable[Found]) -> list[float]:
+    """The cosines of the passages that were nearest to the question."""
+    said = [each.diagnostics.relevance for each in found]
+    return [cosine for each in said if each is not None for cosine in each.nearest]
 
 
 def _without_duplicates(items: Iterable[RecallItem]) -> list[RecallItem]:
