@@ -220,6 +220,9 @@ async def test_a_model_recalls_all_that_is_known_of_its_user(url: str, client: m
         assert any("Ada sits on the left" in line for line in both) and not any("Bob" in line for line in both)
         assert "Ada sits" not in await told(kinds=["events"])
         assert await told(until="2020-01-01") == "Nothing relevant is known."
+        lately, before = await told(since="2 hours"), await told(until="2 hours")
+        assert ("Ada sits" in lately, "asked for" in lately) == (True, False)
+        assert ("Ada sits" in before, "asked for" in before) == (False, True)
 
 
 async def test_a_search_of_long_events_returns_the_beginning_of_each(address: str, client: mnemon.Client) -> None:

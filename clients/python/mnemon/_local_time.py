@@ -1,6 +1,13 @@
-"""Times and days that a person types, in the zone of this machine."""
+"""Times, days and distances that a person types or a program gives; without a zone, in that of this machine."""
 
-from datetime import UTC, date, datetime, time
+import re
+from datetime import UTC, date, datetime, time, timedelta
+
+Moment = datetime | date | timedelta | str
+"""An end of a span of time: a time with a zone, a day, a distance back from now, or a text such as 2027-01-31 or 2w."""
+
+_DISTANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:(m|minutes?)|(h|hours?)|(d|days?)|(w|weeks?))")
+_UNITS = ("minutes", "hours", "days", "weeks")
 
 
 class SkippedTimeError(ValueError):
@@ -30,17 +37,71 @@ def local_time(text: str) -> datetime:
     return found.astimezone()
 
 
+def distance_of(text: str) -> timedelta | None:
+    """The length of time that a text such as 90m, 12h, 30d or 2 weeks names; None for any other text.
+
+    Raises OverflowError if it is longer than a timedelta can be.
+    """
+    found = _DISTANCE.fullmatch(text)
+    if not found:
+        return None
+    number, *units = found.groups()
+    return timedelta(**{name: float(number) for name, unit in zip(_UNITS, units, strict=True) if unit})
+
+
+def start_of(given: Moment) -> datetime:
+    """The time at which a span begins that is given by its first day, its first time, or its distance back from now.
+
+    Raises:
+        SkippedTimeError: it does not exist, because the clocks were put forward.
+        ValueError: it is a text that names no time.
+        TypeError: it is no Moment.
+        OverflowError: it is beyond the calendar.
+    """
+    match _parsed(given):
+        case timedelta() as distance:
+            return datetime.now(UTC) - distance
+        case datetime() as found:
+            return found
+        case date() as day:
+            return _ends(day)[0]
+    raise TypeError(given)
+
+
+def end_of(given: Moment) -> datetime:
+    """The time at which a span ends, likewise; a day counts to its last microsecond."""
+    found = _parsed(given)
+    if isinstance(found, date) and not isinstance(found, datetime):
+        return _ends(found)[1]
+    return start_of(found)
+
+
+def _parsed(given: Moment) -> datetime | date | timedelta:
+    if not isinstance(given, str):
+        return given
+    if (distance := distance_of(given)) is not None:
+        return distance
+    try:
+        return date.fromisoformat(given)
+    except ValueError:
+        return local_time(given)
+
+
 def day_of(text: str) -> tuple[datetime, datetime] | None:
     """The first and the last microsecond of the day that a text such as 2027-01-31 names; None for any other text, and
     for a day beyond the calendar.
     """
     try:
-        day = date.fromisoformat(text)
-        # With fold=1, an hour that is repeated before midnight belongs to the day as a whole.
-        first, last = datetime.combine(day, time.min), datetime.combine(day, time.max.replace(fold=1))
-        return first.astimezone(), last.astimezone()
+        return _ends(date.fromisoformat(text))
     except (ValueError, OverflowError):
         return None
+
+
+def _ends(day: date) -> tuple[datetime, datetime]:
+    """The first and the last microsecond of a day. Raises OverflowError if it is beyond the calendar."""
+    # With fold=1, an hour that is repeated before midnight belongs to the day as a whole.
+    first, last = datetime.combine(day, time.min), datetime.combine(day, time.max.replace(fold=1))
+    return first.astimezone(), last.astimezone()
 
 
 def exact_time(time: datetime) -> str:

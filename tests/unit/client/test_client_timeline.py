@@ -1,7 +1,7 @@
 """Events keep their types, answers say what happened to them, and a repeated event is stored once."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import grpc
@@ -155,6 +155,19 @@ def test_a_query_sends_its_window_and_its_filters(arguments: Any, expected: pb.Q
     assert server.requests == [expected]
 
 
+@pytest.mark.parametrize("day", [date(2026, 5, 1), "2026-05-01"])
+def test_a_window_of_days_is_whole_and_one_of_lengths_counts_back_from_now(day: Any) -> None:
+    first, before = datetime(2026, 5, 1).astimezone(), datetime.now(UTC)
+    with scripted_server(lambda *_: pb.QueryWindowResponse()) as (address, server), Client(address) as client:
+        client.timeline.search(since=day, until=day)
+        client.timeline.search(since=timedelta(days=14), until="2 weeks")
+
+    days, lengths = ((each.range.start_time, each.range.end_time) for each in server.requests)
+    assert [end.ToDatetime(UTC) for end in days] == [first, datetime(2026, 5, 1, 23, 59, 59, 999999).astimezone()]
+    for end in lengths:
+        assert before <= end.ToDatetime(UTC) + timedelta(days=14) <= datetime.now(UTC)
+
+
 def test_an_answer_is_the_sequence_of_its_events_with_scores_and_counts() -> None:
     answer = pb.QueryWindowResponse(
         results=[
@@ -299,6 +312,10 @@ def test_the_status_says_what_was_lost() -> None:
         (lambda client: client.timeline.add("task", "\ud800", user="u"), "content"),
         (lambda client: client.timeline.search(last_days=1, since=NOON), "last_days"),
         (lambda client: client.timeline.search(since=datetime(2026, 5, 1)), "since"),
+        (lambda client: client.timeline.search(since="soon"), "since"),
+        (lambda client: client.timeline.search(since=3), "since"),
+        (lambda client: client.timeline.search(until=timedelta(days=999_999_999)), "until"),
+        (lambda client: client.recall("tea", until="99999999 weeks"), "until"),
         (lambda client: client.timeline.search("tea", mode="guess"), "mode"),
         (lambda client: client.timeline.search(view="basic"), "view"),
         (lambda client: client.timeline.search(limit=0), "limit"),

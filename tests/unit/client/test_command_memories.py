@@ -76,6 +76,8 @@ def test_an_invalid_comparison_is_refused_with_an_example(text: str) -> None:
         ("1.5h", timedelta(minutes=90)),
         ("30d", timedelta(days=30)),
         ("2w", timedelta(days=14)),
+        ("2 weeks", timedelta(days=14)),
+        ("1 day", timedelta(days=1)),
         ("2026-05-01T12:00+01:00", datetime(2026, 5, 1, 11, tzinfo=UTC)),
         ("2026-05-01", datetime(2026, 5, 1).astimezone()),
     ],
@@ -91,7 +93,7 @@ def test_a_relative_time_counts_from_now_in_either_direction() -> None:
     assert abs(future("30d") - (now + timedelta(days=30))) < timedelta(minutes=1)
 
 
-@pytest.mark.parametrize("text", ["soon", "30", "30y", "2026-13-01", "999999999999999d", "99999999w", ""])
+@pytest.mark.parametrize("text", ["soon", "30", "30y", "2 moons", "2026-13-01", "999999999999999d", "99999999w", ""])
 def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         future(text)

@@ -1,10 +1,10 @@
 """The asyncio client's object for recall."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mnemon._async.service import AsyncService
+from mnemon._local_time import Moment
 from mnemon._messages.calls import range_to_pb
 from mnemon._messages.filters import check_keywords
 from mnemon._messages.recall import fields_to_pb, filters_to_pb, kinds_to_pb, messages_to_pb, question_to_pb
@@ -31,8 +31,8 @@ class AsyncRecall(AsyncService):
         kinds: Sequence[str] = (),
         namespace: Sequence[str] | str = (),
         filters: Mapping[str, FilterLike] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
         limit: int | None = None,
         max_tokens: int | None = None,
         min_relevance: float = 0.0,
@@ -50,9 +50,10 @@ class AsyncRecall(AsyncService):
         `scope` limits it to a user's records, for example: `user="ada"`. Facts are then the ones that the memory tools
         store for that user and agent, unless you name a `namespace`. `kinds` are "document", "memory", "fact",
         "statement" and "event", by default all. `filters` are further conditions by kind, such as {"event": F("source")
-        == "mail"}. `since` and `until` limit when events happened, and when other records were created. `limit` is the
-        most items, 10 by default. With `max_tokens`, the size of the context (2,000 by default), it is as many as fit.
-        Memories below `min_confidence`, by default 0.3, are left out.
+        == "mail"}. `since` and `until` limit when events happened, and when other records were created: a datetime, a
+        date, a timedelta back from now, or a text such as "2027-01-31" or "2 weeks". `limit` is the most items, 10 by
+        default. With `max_tokens`, the size of the context (2,000 by default), it is as many as fit. Memories below
+        `min_confidence`, by default 0.3, are left out.
         """
         check_keywords(scope, values.ScopeFields.__annotations__)
         asked = request(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from mnemon._json import read_json
-from mnemon._local_time import SkippedTimeError, day_of, exact_time, local_time
+from mnemon._local_time import SkippedTimeError, day_of, distance_of, exact_time, local_time
 from mnemon._values.documents import AckLevel, FilterValue, Scope, SearchMode
 from mnemon._values.filters import AllOf, Condition, Filter, Negation, Operator
 from mnemon._values.memories import TAGS
@@ -22,8 +22,6 @@ Options = Mapping[str, Callable[[Any], Any]]
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|h|d|w)")
-_AGE_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _OPERATORS = {
     "=": Operator.EQ,
     "!=": Operator.NE,
@@ -118,12 +116,12 @@ def visible(text: str) -> str:
 
 
 def moment(text: str) -> datetime | timedelta:
-    """A point in time, or a distance from now: 2027-01-31, 2027-01-31T12:00+01:00, 90m, 12h, 30d or 2w."""
-    if age := _AGE.fullmatch(text):
-        try:
-            return timedelta(**{_AGE_UNITS[age[2]]: float(age[1])})
-        except OverflowError:
-            raise click.BadParameter(f"{text!r} is too long") from None
+    """A point in time, or a distance from now: 2027-01-31, 2027-01-31T12:00+01:00, 90m, 12h, 30d or 2 weeks."""
+    try:
+        if (distance := distance_of(text)) is not None:
+            return distance
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} is too long") from None
     try:
         return local_time(text)
     except SkippedTimeError as error:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from mnemon._async.client import AsyncClient
+from mnemon._local_time import distance_of
 from mnemon._mcp.identity import Identity
 from mnemon._values.archive import RecordKind
 from mnemon._values.documents import FilterValue, ScopeFields, View
@@ -18,12 +19,27 @@ SEARCH_KNOWLEDGE, QUERY_TIMELINE, RECALL = "search_knowledge", "query_timeline",
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
-def _end_of_day(given: object) -> object:
-    """The last moment of a day without a time; anything else as given."""
+def _since(given: object) -> object:
+    """The moment so long ago; anything else as given."""
+    try:
+        distance = distance_of(given) if isinstance(given, str) else None
+        return given if distance is None else datetime.now(UTC) - distance
+    except OverflowError:
+        raise ValueError("is beyond the calendar") from None
+
+
+def _until(given: object) -> object:
+    """Likewise, and the last moment of a day without a time."""
     try:
         return datetime.combine(date.fromisoformat(given), time.max) if isinstance(given, str) else given
     except ValueError:
-        return given
+        return _since(given)
+
+
+_TEXT = WithJsonSchema({"type": "string"})
+Since = Annotated[datetime, BeforeValidator(_since), _TEXT]
+Until = Annotated[datetime, BeforeValidator(_until), _TEXT]
+"""Ends of a span of time as a model writes them."""
 
 
 class KnowledgeSearch(BaseModel):
@@ -44,8 +60,10 @@ class TimelineQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     query: str = Field("", description="What to look for, in plain words. Left out: the newest events.")
-    since: datetime | None = Field(None, description="Only events from this time on, in ISO 8601; UTC without a zone.")
-    until: Annotated[datetime | None, BeforeValidator(_end_of_day)] = Field(
+    since: Since | None = Field(
+        None, description='Only events from this time on, in ISO 8601, UTC without a zone; or so long ago: "2 weeks".'
+    )
+    until: Until | None = Field(
         None, description="Only events up to this time, likewise; a day such as 2027-01-31 counts to its end."
     )
     event_types: list[str] = Field(
@@ -73,8 +91,11 @@ class Recall(BaseModel):
     kinds: list[Literal["documents", "memories", "facts", "statements", "events"]] = Field(
         default_factory=list, description="Only these kinds of records. Left out: all."
     )
-    since: datetime | None = Field(None, description="Only what is from this time on, in ISO 8601; UTC without a zone.")
-    until: Annotated[datetime | None, BeforeValidator(_end_of_day)] = Field(
+    since: Since | None = Field(
+        None,
+        description='Only what is from this time on, in ISO 8601, UTC without a zone; or so long ago: "2 weeks".',
+    )
+    until: Until | None = Field(
         None,
         description="Only what is from no later than this time, likewise; a day such as 2027-01-31 counts to its end.",
     )

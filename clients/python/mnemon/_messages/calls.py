@@ -1,11 +1,14 @@
 """The requests and answers of the other services that need more than their fields."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from google.protobuf import timestamp_pb2
+
 from mnemon._arguments import check_number, check_whole
+from mnemon._local_time import Moment, SkippedTimeError, end_of, start_of
 from mnemon._messages import convert
 from mnemon._messages.convert import invalid
 from mnemon._messages.filters import where_to_pb
@@ -65,17 +68,31 @@ def update_rule(
 # The timeline and the bridge
 
 
-def range_to_pb(since: datetime | None, until: datetime | None) -> common_pb2.TimeRange | None:
-    """A range of time; None if both ends are open."""
+def range_to_pb(since: Moment | None, until: Moment | None) -> common_pb2.TimeRange | None:
+    """A range of time; None if both ends are open. A day as the end counts to its last microsecond."""
     if since is None and until is None:
         return None
     return common_pb2.TimeRange(
-        start_time=None if since is None else convert.time_to_pb("since", since),
-        end_time=None if until is None else convert.time_to_pb("until", until),
+        start_time=None if since is None else _end_to_pb("since", since, start_of),
+        end_time=None if until is None else _end_to_pb("until", until, end_of),
     )
 
 
-def window_to_pb(last_days: int | None, since: datetime | None, until: datetime | None) -> dict[str, Any]:
+def _end_to_pb(field: str, given: Moment, moment_of: Callable[[Moment], datetime]) -> timestamp_pb2.Timestamp:
+    try:
+        found = moment_of(given)
+    except SkippedTimeError as error:
+        raise invalid(field, str(error)) from None
+    except OverflowError:
+        raise invalid(field, "must be within the years 1 to 9999") from None
+    except (TypeError, ValueError):
+        raise invalid(
+            field, f'must be a datetime, a date, a timedelta, or a text such as "2027-01-31" or "30d", not {given!r}'
+        ) from None
+    return convert.time_to_pb(field, found)
+
+
+def window_to_pb(last_days: int | None, since: Moment | None, until: Moment | None) -> dict[str, Any]:
     """The window of a query, in days or as a range."""
     span = range_to_pb(since, until)
     if span is not None and last_days is not None:

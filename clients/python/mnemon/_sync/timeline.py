@@ -9,6 +9,7 @@ import grpc
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import RecordEvents
+from mnemon._local_time import Moment
 from mnemon._messages.calls import range_to_pb, window_to_pb
 from mnemon._messages.filters import keywords_to_pb
 from mnemon._messages.records import event_to_pb
@@ -100,8 +101,8 @@ class Timeline(Service):
         query: str | None = None,
         *,
         last_days: int | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
         limit: int = _LIMIT_DEFAULT,
         top_k: int | None = None,
         mode: str | None = None,
@@ -112,12 +113,13 @@ class Timeline(Service):
     ) -> timeline.WindowAnswer:
         """Returns the newest events of a window of time; with a `query`, those that match its text best, best first.
 
-        The window is the `last_days`, or from `since` to `until`, both inclusive and both optional. The default is the
-        last 30 days. `limit`, also `top_k`, is 1 to 1,000. An answer also ends at 3 MiB, or after `where` has read
-        100,000 events. It may then hold fewer events, even zero, and a `next_page_token`. A query with a text has one
-        page, and a blank text finds nothing. `mode` is "hybrid", which is the default, "vector" or "keyword"; if the
-        server computes no vectors of events, they are found by word. The `view` "ids" returns only ids. `which` are the
-        keyword arguments of `EventFilters`, such as `user="ada"`.
+        The window is the `last_days`, or from `since` to `until`, both inclusive and both optional: a datetime, a date,
+        a timedelta back from now, or a text such as "2027-01-31" or "2 weeks". The default is the last 30 days.
+        `limit`, also `top_k`, is 1 to 1,000. An answer also ends at 3 MiB, or after `where` has read 100,000 events. It
+        may then hold fewer events, even zero, and a `next_page_token`. A query with a text has one page, and a blank
+        text finds nothing. `mode` is "hybrid", which is the default, "vector" or "keyword"; if the server computes no
+        vectors of events, they are found by word. The `view` "ids" returns only ids. `which` are the keyword arguments
+        of `EventFilters`, such as `user="ada"`.
         """
         asked = request(
             pb.QueryWindowRequest,
@@ -135,8 +137,8 @@ class Timeline(Service):
         self,
         *,
         last_days: int | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
         page_size: int = 0,
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
@@ -153,8 +155,8 @@ class Timeline(Service):
         self,
         *,
         last_days: int | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
         page_size: int = 0,
         page_token: str = "",
         timeout: float | None = None,
@@ -182,8 +184,8 @@ class Timeline(Service):
     def summarize(
         self,
         *,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> timeline.EventSummary:
