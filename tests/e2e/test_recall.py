@@ -203,6 +203,20 @@ def test_a_namespace_is_printed_as_the_command_reads_it(address: str, client: Cl
     assert "seat" in run(address, "recall", "window", "--namespace", printed, "--kind", "fact").stdout
 
 
+def test_of_a_long_document_the_command_shows_the_lines_that_matter(address: str, client: Client, user: str) -> None:
+    page = "## Kettle\n\n- Descale it monthly.\n- It lasts.\n"
+    manual = "The garden is nice.\n" * 90 + page + "The boiler hums. " * 90
+    client.documents.put(f"{user}-manual", manual, scope=Scope(user=user))
+
+    [hit] = client.recall("How often to descale the kettle?", user=user)
+
+    assert "- Descale it monthly.\n- It lasts." in hit.passage_text and len(hit.passage_text) <= 400 < len(hit.content)
+    assert hit.passage_text == hit.content[hit.passage_start : hit.passage_end]
+    shown = [line.strip() for line in run(address, "recall", "descale kettle", "--user", user).stdout.splitlines()]
+    place = shown.index("- Descale it monthly.")
+    assert shown[place - 1].endswith("## Kettle") and shown[place + 1] == "- It lasts."
+
+
 def test_a_view_of_ids_leaves_out_texts(client: Client, user: str) -> None:
     ids = fill(client, user)
 

@@ -96,7 +96,7 @@ class RecallItem:
     event_ids: tuple[str, ...] = ()
     """The newest of the events that a statement was made from."""
     passage: Passage | None = None
-    """The part of the content that matched best; None if unknown."""
+    """The part of the content that matched best; None if unknown. In an answer: what to show of it."""
     duplicates: tuple[RecordReference, ...] = ()
     citation: int = 0
     """Its number in the context; 0 if it is not there."""

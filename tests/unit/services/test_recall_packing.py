@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mnemon_server.domain.documents import Passage
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.recall import RecallItem, RecordReference, Tokenizer
-from mnemon_server.services.recall.packing import COUNTS, pack
+from mnemon_server.services.recall.packing import COUNTS, pack, with_passages
 
 MONDAY = datetime(2026, 5, 4, 9, tzinfo=UTC)
 tokens = COUNTS[Tokenizer.UTF8]
@@ -61,6 +61,18 @@ def test_of_a_long_text_the_passage_that_matters_is_shown() -> None:
     for context in (known, guessed):
         assert context.startswith("[1] 2026-05-04 … The kettle was made in Portugal. ") and context.endswith("…")
         assert tokens(context) <= 64
+
+
+def test_the_passage_of_an_item_is_where_most_is_said_about_the_question() -> None:
+    page = "## Kettle\n- Descale it monthly.\n- A kettle lasts.\n"
+    manual = "The garden is nice.\n" * 90 + page + "The boiler hums. " * 90
+
+    [long, short] = with_passages([item("a", manual), item("b", "It leaks.")], "Must I descale the kettle?")
+    [plain] = with_passages([item("a", manual)], "Who?")
+
+    assert long.passage and manual[long.passage.start :].startswith("## Kettle\n- Descale it monthly.\n")
+    assert tokens(manual[long.passage.start : long.passage.end]) <= 100
+    assert short.passage == Passage(0, 0, len("It leaks.")) and plain.passage and plain.passage.start == 0
 
 
 def test_an_author_a_title_and_a_day_of_ones_own_stand_before_the_text() -> None:

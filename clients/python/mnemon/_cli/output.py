@@ -46,6 +46,11 @@ def one_line(text: str, characters_max: int = _CONTENT_CHARACTERS_MAX) -> Text:
     return plain(folded if len(folded) <= characters_max else folded[: characters_max - 1].rstrip() + "…")
 
 
+def lines(text: str) -> Text:
+    """The text in its lines, without blank ones."""
+    return plain("\n".join(line.rstrip() for line in text.splitlines() if line.strip()))
+
+
 def short_time(time: datetime | None) -> str:
     """A time to the minute, in the zone of this machine; empty if it is None."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else ""
@@ -89,8 +94,13 @@ def record_table(
 
 def record_lines(content: str, record_id: str, tags: Mapping[str, object], *marks: str) -> Group:
     """The first words of a record, and its id with the tags that are set."""
+    return Group(one_line(content), record_line(record_id, tags, *marks))
+
+
+def record_line(record_id: str, tags: Mapping[str, object], *marks: str) -> Text:
+    """The id of a record with the tags that are set."""
     said = [f"{name}={value}" for name, value in tags.items() if value]
-    return Group(one_line(content), plain("  ".join([record_id, *said, *filter(None, marks)]), "dim"))
+    return plain("  ".join([record_id, *said, *filter(None, marks)]), "dim")
 
 
 def record_sheet(fields: Mapping[str, object], metadata: Mapping[str, object], content: str) -> Group:

@@ -70,4 +70,7 @@ def recall_table(answer: RecallAnswer) -> RenderableType:
 def _lines(item: RecallItem) -> Group:
     names = {name: getattr(item.scope, name) for name in ("user", "household", "persona", "agent", "project")}
     tags = {"namespace": namespace_text(item.record.namespace), "type": item.type, "source": item.source, **names}
-    return out.record_lines(item.content, item.id, tags, out.short_time(item.time))
+    ends = (item.passage_start > 0, item.passage_start + len(item.passage_text) < len(item.content))
+    before, after = ("…" if is_cut else "" for is_cut in ends)
+    shown = out.lines(f"{before}{item.passage_text.strip()}{after}")
+    return Group(shown, out.record_line(item.id, tags, out.short_time(item.time)))

@@ -47,6 +47,9 @@ class RecallItem(JsonValue):
     """The other records with the same text."""
     citation: int = 0
     """Its number in the context; 0 if it is not there."""
+    passage_start: int = 0
+    passage_end: int = 0
+    """The passage that fits the question best, in characters of the content, the end excluded; all of a short text."""
 
     @property
     def kind(self) -> RecordKind:
@@ -57,6 +60,11 @@ class RecallItem(JsonValue):
     def id(self) -> str:
         """The id of the record; of a fact, its key."""
         return self.record.id
+
+    @property
+    def passage_text(self) -> str:
+        """The passage that fits the question best; the whole content if the server names none."""
+        return self.content[self.passage_start : self.passage_end or len(self.content)]
 
 
 @dataclass(frozen=True, slots=True)

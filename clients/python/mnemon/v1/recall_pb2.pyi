@@ -288,6 +288,8 @@ class RecallItem(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     EVENT_IDS_FIELD_NUMBER: _builtins.int
     CITATION_FIELD_NUMBER: _builtins.int
+    PASSAGE_START_FIELD_NUMBER: _builtins.int
+    PASSAGE_END_FIELD_NUMBER: _builtins.int
     content: _builtins.str
     """The text. Of a fact: its "content" if that is a text, or else its value as JSON."""
     confidence: _builtins.float
@@ -300,6 +302,10 @@ class RecallItem(_message.Message):
     """The source of a statement or of an event."""
     citation: _builtins.int
     """Its number in the context; 0 if it is not there."""
+    passage_start: _builtins.int
+    """The start of the passage that fits the question best, at most 400 bytes of the content, in code points."""
+    passage_end: _builtins.int
+    """The end of that passage, exclusive. Of a short text, the passage is all of it."""
     @_builtins.property
     def record(self) -> Global___RecordReference:
         """The record."""
@@ -349,10 +355,12 @@ class RecallItem(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
         event_ids: _abc.Iterable[_builtins.str] | None = ...,
         citation: _builtins.int = ...,
+        passage_start: _builtins.int = ...,
+        passage_end: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_importance", b"_importance", "confidence", b"confidence", "importance", b"importance", "record", b"record", "scope", b"scope", "score", b"score", "time", b"time", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_importance", b"_importance", "citation", b"citation", "confidence", b"confidence", "content", b"content", "duplicates", b"duplicates", "event_ids", b"event_ids", "importance", b"importance", "metadata", b"metadata", "record", b"record", "scope", b"scope", "score", b"score", "source", b"source", "time", b"time", "type", b"type", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_importance", b"_importance", "citation", b"citation", "confidence", b"confidence", "content", b"content", "duplicates", b"duplicates", "event_ids", b"event_ids", "importance", b"importance", "metadata", b"metadata", "passage_end", b"passage_end", "passage_start", b"passage_start", "record", b"record", "scope", b"scope", "score", b"score", "source", b"source", "time", b"time", "type", b"type", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015

@@ -13,9 +13,10 @@ from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 
+from mnemon_server.domain.documents import Passage
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.recall import RecallItem, Tokenizer
-from mnemon_server.ranking.analysis import STEMMED_WORDS
+from mnemon_server.ranking.analysis import STEMMED_WORDS, query_terms
 from mnemon_server.ranking.heads import Heads
 from mnemon_server.services.search.reranking import AUTHOR_KEYS
 
@@ -27,6 +28,8 @@ FRAGMENT_TOKENS_MIN = 16
 """A shorter excerpt is not worth a line."""
 EXAMINED_MAX = 65_536
 """How many characters of a text are searched for the words of the question if its best passage is not known."""
+PASSAGE_TOKENS = 100
+"""The size of the passage that is shown of an item: some lines."""
 ELLIPSIS = "…"
 
 INDENT = "    "
@@ -55,7 +58,7 @@ def pack(items: Sequence[RecallItem], question: str, tokens_max: int, count: Cou
         count: one of COUNTS.
     """
     chosen: dict[int, str] = {}
-    words = frozenset(STEMMED_WORDS.terms(question))
+    words = _telling(question)
 
     def shown_size(text: str) -> int:
         return count(_shown(text))
@@ -76,6 +79,26 @@ def pack(items: Sequence[RecallItem], question: str, tokens_max: int, count: Cou
             return context, [replace(item, citation=numbers.get(place, 0)) for place, item in enumerate(items)]
         chosen.pop(max(chosen))
     return "", list(items)
+
+
+def with_passages(items: Sequence[RecallItem], question: str) -> list[RecallItem]:
+    """The items, each with the passage to show of it: the whole text if it is short."""
+    words, count = _telling(question), COUNTS[Tokenizer.UTF8]
+    characters_max = EXAMINED_MAX // max(len(items), 1)
+
+    def passage(item: RecallItem) -> Passage:
+        text = item.content
+        if len(text) <= PASSAGE_TOKENS or count(text) <= PASSAGE_TOKENS:
+            return Passage(0, 0, len(text))
+        begin = _best_start(text, words, *_examined(item, len(text), characters_max), PASSAGE_TOKENS, count)
+        return Passage(0, begin, _longest(text, begin, PASSAGE_TOKENS, count))
+
+    return [replace(item, passage=passage(item)) for item in items]
+
+
+def _telling(question: str) -> frozenset[str]:
+    """The stems of the words of a question, without stop words."""
+    return frozenset(STEMMED_WORDS.terms(" ".join(query_terms(question))))
 
 
 def _numbered(items: Sequence[RecallItem], chosen: dict[int, str]) -> dict[int, int]:
@@ -115,11 +138,16 @@ def _head(item: RecallItem) -> str:
 def _excerpt(item: RecallItem, words: frozenset[str], tokens_max: int, count: Count) -> str:
     """As much of a text as fits: its best passage and what follows, from where most words of the question are."""
     text = item.content.rstrip()
-    first, last = (item.passage.start, item.passage.end) if item.passage else (0, EXAMINED_MAX)
-    begin = _best_start(text, words, first, min(last, len(text)), tokens_max, count)
+    begin = _best_start(text, words, *_examined(item, len(text), EXAMINED_MAX), tokens_max, count)
     before = f"{ELLIPSIS} " if text[:begin].strip() else ""
     end = _longest(text, begin, tokens_max - count(before) - count(ELLIPSIS), count)
     return f"{before}{text[begin:end].strip()}{ELLIPSIS if end < len(text) else ''}"
+
+
+def _examined(item: RecallItem, length: int, characters_max: int) -> tuple[int, int]:
+    """The part of a text that is searched for the words of the question: its best passage, if that is known."""
+    first, last = (item.passage.start, item.passage.end) if item.passage else (0, length)
+    return first, min(last, length, first + characters_max)
 
 
 def _best_start(text: str, words: frozenset[str], first: int, last: int, tokens_max: int, count: Count) -> int:
@@ -132,19 +160,22 @@ def _best_start(text: str, words: frozenset[str], first: int, last: int, tokens_
         for start, end in pairwise(starts)
     ]
 
-    def found_from(number: int) -> int:
-        found, size = set[str](), 0
+    def found_from(number: int) -> tuple[int, int]:
+        """How many words of the question the excerpt has from this sentence on, without repetitions and with them."""
+        found, repeated, size = set[str](), 0, 0
         for _, tokens, matching in sentences[number:]:
             size += tokens
             if size > tokens_max and found:
                 break
             found |= matching
+            repeated += len(matching)
             if size > tokens_max:
                 break
-        return len(found)
+        return len(found), repeated
 
     # Of equal ones the last: what follows the words of a question is more likely to answer it than what precedes them.
-    return sentences[max(range(len(sentences)), key=lambda number: (found_from(number), number))][0]
+    most, best = max((found_from(number), number) for number in range(len(sentences)))
+    return sentences[best][0] if any(most) else first
 
 
 def _longest(text: str, begin: int, tokens_max: int, count: Count) -> int:

@@ -29,7 +29,7 @@ from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX, Room
 from mnemon_server.services.recall.checks import query_violations
 from mnemon_server.services.recall.kinds import SEARCHES, Found, Question, Stores
-from mnemon_server.services.recall.packing import COUNTS, pack
+from mnemon_server.services.recall.packing import COUNTS, pack, with_passages
 from mnemon_server.services.recall.relevance import judged
 from mnemon_server.services.tools.service import ToolRunner
 
@@ -159,7 +159,7 @@ def _answer(
     if query.max_tokens and not query.limit:
         items = [item for item in items if item.citation] or items[:LIMIT_DEFAULT]
     return RecallAnswer(
-        items=tuple(items),
+        items=tuple(with_passages(items, text)),
         relevance=relevance,
         context=context,
         context_tokens=count(context),

@@ -117,6 +117,8 @@ def _fill_item(target: pb.RecallItem, item: RecallItem) -> None:
     if item.metadata:
         fill_metadata(target.metadata, item.metadata)
     target.event_ids.extend(item.event_ids)
+    if item.passage is not None:
+        target.passage_start, target.passage_end = item.passage.start, item.passage.end
 
 
 def _diagnostics_to_pb(of_kind: KindDiagnostics) -> pb.RecallDiagnostics:
