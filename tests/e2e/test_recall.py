@@ -297,9 +297,62 @@ def test_the_command_shows_what_was_found_and_the_context(address: str, client: 
     assert (nothing.returncode, "nothing found" in nothing.stdout) == (0, True)
 
 
+def test_a_model_searches_the_kinds_that_it_names_and_facts_alone_by_default(client: Client, user: str) -> None:
+    ids = fill(client, user)
+    fill(client, f"{user}-other")
+    client.facts.put(("user", user, "below"), "below", {"content": "The kettle below is blue."})
+    client.documents.put(f"{user}-long", "The garden. " * 400 + "The kettle lasts.", scope=Scope(user=user))
+
+    def told(**arguments: Any) -> list[dict[str, Any]]:
+        asked = {"query": "kettle", **arguments}
+        output = client.tools.call("search_memory", asked, config={"user_id": user})
+        return list(json.loads(output.content))
+
+    everything = told(kinds=["fact", "document", "memory", "statement", "event"])
+    long = next(each for each in everything if each["key"] == f"{user}-long")
+    assert {each["kind"]: each["key"] for each in everything if each is not long} == {
+        "document": ids["document"],
+        "memory": ids["memory"],
+        "fact": ids["fact"],
+        "statement": ids["semantic"],
+        "event": ids["event"],
+    }
+    assert long["value"]["content"].startswith("… ") and "The kettle lasts." in long["value"]["content"]
+    assert len(everything) == 6
+    assert [each["key"] for each in told()] == [each["key"] for each in told(kinds=[])] == [ids["fact"]]
+    [event] = told(kinds=["event"], filter={"created_at": {"$lte": "9999-01-01"}})
+    assert (event["key"], event["value"]["content"]) == (ids["event"], "Ada bought a kettle.")
+    assert told(kinds=["fact", "event"], offset=1) == told(kinds=["fact", "event"])[1:]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "said"),
+    [
+        ({"kinds": ["rule"]}, {"user_id": "ada"}, "'statement'"),
+        ({"kinds": ["event"], "limit": 101}, {"user_id": "ada"}, "at most 100"),
+        ({"kinds": ["event"]}, {"agent_id": "helper"}, "no 'user_id'"),
+        ({"kinds": ["event"]}, {"user_id": "ada", "org_id": "acme"}, "an organisation"),
+    ],
+)
+def test_a_model_is_told_which_kinds_it_cannot_search(
+    client: Client, arguments: dict[str, Any], config: dict[str, str], said: str
+) -> None:
+    with pytest.raises((mnemon.InvalidArgumentError, mnemon.ConfigurationError), match=said):
+        client.tools.call("search_memory", {"query": "kettle", **arguments}, config=config)
+
+
+def test_a_tool_of_a_program_sends_the_user_for_other_kinds(client: Client, user: str) -> None:
+    ids = fill(client, user)
+    search = mnemon.create_search_memory_tool(("notes",), store=client)
+
+    [event] = json.loads(search("kettle", kinds=["event"], config={"configurable": {"user_id": user}}))
+
+    assert event["key"] == ids["event"] and search("kettle", config={"user_id": user}) == "[]"
+
+
 async def test_a_bound_key_recalls_its_own_records_and_facts_alone(tmp_path: Path) -> None:
     admin = make_key(tmp_path, "admin")
-    secret = make_key(tmp_path, "reader", "--user", "ada", "--namespace", "users.ada")
+    secret = make_key(tmp_path, "writer", "--user", "ada", "--namespace", "users.ada")
     async with guarded_server(tmp_path) as connection:
         server = str(connection.server.address)
         async with mnemon.AsyncClient(server, api_key=admin) as of_admin:
@@ -316,6 +369,12 @@ async def test_a_bound_key_recalls_its_own_records_and_facts_alone(tmp_path: Pat
             with pytest.raises(mnemon.PermissionDeniedError, match=r"scope\.user"):
                 await of_ada.recall("kettle", user="bob")
             assert not await of_ada.recall("kettle", namespace=("users", "bob"), kinds=["fact"])
+            search = mnemon.create_search_memory_tool(store=of_ada)
+            told = json.loads(await search("kettle", kinds=["fact", "memory"]))
+            assert {each["value"]["content"] for each in told} == {
+                "The kettle of ada is red.",
+                "The kettle of ada leaks.",
+            }
 
 
 def test_a_vault_in_a_program_recalls(tmp_path: Path) -> None:

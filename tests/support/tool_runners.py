@@ -3,11 +3,15 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mnemon_server.domain.tools import CallTool, OperatorTool, ToolContext, ToolOutput
+from mnemon_server.ranking.fusion import DEFAULT_FUSION
 from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.recall.kinds import Stores
+from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.tools.http_endpoint import HttpEndpoint
+from mnemon_server.services.tools.namespaces import ToolNamespaces
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.tools.service import ToolRunner
 
@@ -41,11 +45,16 @@ class OpenedTools:
 
 @asynccontextmanager
 async def open_tools(folder: Path, tools: Sequence[OperatorTool] = (), **options: Any) -> AsyncIterator[OpenedTools]:
-    """A tool runner with tools at HTTP endpoints. `options` are passed to ToolRunner."""
+    """A tool runner over facts alone, with tools at HTTP endpoints. `options` are passed to ToolRunner, except for the
+    template of namespaces.
+    """
     async with AsyncExitStack() as stack:
         facts = await stack.enter_async_context(open_facts(folder))
         offload = Offload(2, "tools")
         stack.callback(offload.close)
         registry = ToolRegistry([(tool, HttpEndpoint(tool)) for tool in tools])
         stack.push_async_callback(registry.aclose)
-        yield OpenedTools(ToolRunner(facts.store, registry, offload, **options), facts)
+        nothing, namespaces = cast("Any", None), ToolNamespaces(options.pop("namespace", ()))
+        stores = Stores(nothing, nothing, facts.store, nothing, nothing)
+        recall = RecallStore(stores, namespaces, nothing, DEFAULT_FUSION, offload)
+        yield OpenedTools(ToolRunner(facts.store, recall, registry, offload, **options), facts)

@@ -1,6 +1,6 @@
 """The two memory tools as functions for a model's framework."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
@@ -8,6 +8,7 @@ from uuid import UUID
 
 from mnemon._async.client import AsyncClient
 from mnemon._messages.convert import invalid, text
+from mnemon._messages.tools import owner_keys
 from mnemon._sync.client import Client
 from mnemon._values.facts import FactMatch
 from mnemon._values.tools import ToolOutput
@@ -65,10 +66,13 @@ class SearchMemoryTool(MemoryTool, Protocol[_Returned_co]):
         limit: int = definitions.LIMIT_DEFAULT,
         offset: int = 0,
         filter: Mapping[str, Any] | None = None,  # noqa: A002 - the argument's name in the tool
+        kinds: Sequence[str] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> _Returned_co:
         """Returns the facts found, best first, as a JSON list of namespace, key, value, times and score.
 
+        With `kinds`, such as ["fact", "event"], it returns records of these kinds, each with its kind; except for
+        facts, they are those of the configuration's user and agent.
         Raises InvalidArgumentError for a wrong argument, such as an unknown operator of the filter, and
         ConfigurationError if `config` does not fill the namespace.
         """
@@ -205,9 +209,11 @@ def create_search_memory_tool(
         limit: int = definitions.LIMIT_DEFAULT,
         offset: int = 0,
         filter: Mapping[str, Any] | None = None,  # noqa: A002 - the argument's name in the tool
+        kinds: Sequence[str] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> str | TextAndFacts:
-        found: str | TextAndFacts = send({"query": query, "limit": limit, "offset": offset, "filter": filter}, config)
+        asked = {"query": query, "limit": limit, "offset": offset, "filter": filter, "kinds": kinds}
+        found: str | TextAndFacts = send(asked, config)
         return found
 
     return _described(search_memory, told, store)
@@ -226,7 +232,7 @@ def _sender(
 
     def call(arguments: dict[str, Any], config: Mapping[str, Any] | None) -> dict[str, Any]:
         given = {name: value for name, value in arguments.items() if value is not None}
-        sent = needed_of(config, keys)
+        sent = needed_of(config, {*keys, *owner_keys(tool, given)})
         return {"tool": tool, "arguments": given, "config": sent, "namespace": labels or None, **always}
 
     async def send_async(store: AsyncClient, arguments: dict[str, Any], config: Mapping[str, Any] | None) -> Any:

@@ -10,6 +10,7 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.tools import OperatorTool
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.facts.store import FactStore
+from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.tools.endpoints import ToolEndpoint
 from mnemon_server.services.tools.registry import SignCaller, ToolRegistry
 from mnemon_server.services.tools.service import ToolRunner
@@ -38,14 +39,16 @@ async def open_registry(settings: Settings) -> AsyncIterator[ToolRegistry]:
         await registry.aclose()
 
 
-def make_tools(settings: Settings, facts: FactStore, registry: ToolRegistry, offload: Offload) -> ToolRunner:
+def make_tools(
+    settings: Settings, facts: FactStore, recall: RecallStore, registry: ToolRegistry, offload: Offload
+) -> ToolRunner:
     """Creates the tools of a vault. Raises ConfigurationError if one of their settings is invalid."""
     return ToolRunner(
         facts,
+        recall,
         registry,
         offload,
         actions_permitted=settings.tool_actions_permitted,
-        namespace=settings.tool_namespace,
         result_kib=settings.tool_result_kib,
     )
 

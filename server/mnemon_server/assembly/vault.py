@@ -63,8 +63,8 @@ from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.rules.files import apply_rules_file
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.tools.namespaces import ToolNamespaces
 from mnemon_server.services.tools.registry import ToolRegistry
-from mnemon_server.services.tools.service import ToolRunner
 from mnemon_server.services.vaults import OpenVault
 
 if TYPE_CHECKING:
@@ -161,7 +161,8 @@ def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
         whole.semantic.over(part),
         whole.episodic.over(part.events),
     )
-    tools = whole.tools.over(stores.facts, bounds, bounds.digest(vault.changes.origin, b"requests").hex())
+    recall = whole.recall.over(stores, bounds)
+    tools = whole.tools.over(stores.facts, recall, bounds, bounds.digest(vault.changes.origin, b"requests").hex())
     return replace(
         whole,
         documents=stores.documents,
@@ -172,7 +173,7 @@ def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
         episodic=stores.events,
         feed=whole.feed.within(bounds, feed_readers(part, stores.memories)),
         tools=tools,
-        recall=whole.recall.over(stores, tools),
+        recall=recall,
         page_key=bounds.digest(vault.changes.epoch, b"pages"),
         **others,
     )
@@ -241,11 +242,13 @@ def make_bridge(vault: Vault, semantic: SemanticStore, offload: Offload) -> Brid
     return Bridge(vault, vault.events, semantic, offload=offload)
 
 
-def make_recall(
-    settings: Settings, stores: Stores, tools: ToolRunner, batcher: EmbeddingBatcher, offload: Offload
-) -> RecallStore:
-    """Creates the service that asks all kinds of records at once."""
-    return RecallStore(stores, tools, batcher, search_settings(settings, batcher).fusion, offload)
+def make_recall(settings: Settings, stores: Stores, batcher: EmbeddingBatcher, offload: Offload) -> RecallStore:
+    """Creates the service that asks all kinds of records at once.
+
+    Raises ConfigurationError if the namespace of the memory tools is not valid.
+    """
+    namespaces = ToolNamespaces(settings.tool_namespace)
+    return RecallStore(stores, namespaces, batcher, search_settings(settings, batcher).fusion, offload)
 
 
 READER_THREADS = 4
@@ -277,7 +280,6 @@ async def open_vault_of(
         facts = await asyncio.to_thread(open_facts, settings, vault, batcher)
         stack.push_async_callback(facts.aclose)
         await stack.enter_async_context(FactExpiry(facts, guard))
-        tools = make_tools(settings, facts, registry, _threads(stack, TOOL_THREADS, "tool-reader"))
         rules = await _open_rules(settings, vault, stack)
         offload = _threads(stack, READER_THREADS, "event-reader")
         advisor = Advisor(vault.collection(SEMANTIC), rules, judge, offload) if judge else None
@@ -290,6 +292,7 @@ async def open_vault_of(
         await asyncio.to_thread(vault.events.wait_until_warm, WARM_WAIT_S)
         episodic = open_event_store(settings, vault, batcher)
         stack.push_async_callback(episodic.aclose)
+        recall = make_recall(settings, Stores(documents, memories, facts, semantic, episodic), batcher, offload)
         feed, bridge = open_feed(settings, vault, memories, offload), make_bridge(vault, semantic, offload)
         stack.callback(feed.close)
         if settings.bridge_enabled:
@@ -308,13 +311,11 @@ async def open_vault_of(
             episodic=episodic,
             bridge=bridge,
             facts=facts,
-            tools=tools,
+            tools=make_tools(settings, facts, recall, registry, _threads(stack, TOOL_THREADS, "tool-reader")),
             archive=archive,
             backups=await stack.enter_async_context(open_backups(settings, tenant, vault)),
             erasure=erasure,
-            recall=make_recall(
-                settings, Stores(documents, memories, facts, semantic, episodic), tools, batcher, offload
-            ),
+            recall=recall,
             feed=feed,
             model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],

@@ -186,6 +186,14 @@ def default_namespace(configuration: Mapping[str, Any]) -> Namespace:
     return _configured((*(["user", user] if user else []), *(["agent", agent] if agent else [])))
 
 
+def configured_label(configuration: Mapping[str, Any], key: str) -> str | None:
+    """The value of a key, at the top level or under "configurable"; None if it is not there.
+
+    Raises ConfigurationError if it is not a valid label.
+    """
+    return _Configuration(configuration).optional_label(key)
+
+
 NamespaceResolver = Callable[[Mapping[str, Any]], Namespace]
 """Returns the namespace of a call from its configuration."""
 

@@ -46,6 +46,8 @@ class RecallQuery:
     messages: tuple[RecallMessage, ...] = ()
     scope: Scope = Scope()
     namespace: tuple[str, ...] = ()
+    subtree: bool = True
+    """Whether the facts below the namespace are searched, too."""
     kinds: tuple[RecordKind, ...] = ()
     """Empty: all that can be recalled."""
     filters: tuple[tuple[RecordKind, Expression], ...] = ()

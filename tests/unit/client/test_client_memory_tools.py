@@ -66,7 +66,7 @@ def test_a_tool_is_a_function_that_frameworks_can_inspect() -> None:
     assert (manage.__name__, manage.__doc__) == ("remember", manage.description)
     assert list(inspect.signature(manage).parameters) == ["content", "action", "id", "metadata", "config"]
     assert inspect.iscoroutinefunction(search)
-    assert list(inspect.signature(search).parameters) == ["query", "limit", "offset", "filter", "config"]
+    assert list(inspect.signature(search).parameters) == ["query", "limit", "offset", "filter", "kinds", "config"]
 
 
 @pytest.mark.parametrize("actions", [(), ["purge"], ["create", "CREATE"]])

@@ -93,13 +93,17 @@ class AsyncTools(AsyncService):
         also returns the facts. Raises InvalidArgumentError for wrong arguments and ToolNotFoundError for an unknown
         tool. The same `request_id` with the same call gets the same answer for 24 hours.
         """
-        about = tool_requests.context(
-            namespace=namespace, config=config, actions_permitted=actions_permitted, metadata=metadata
-        )
         given = tool_requests.arguments_of(arguments)
         if isinstance(given, str):
             parsed = await self.parse(tool_requests.as_block(tool, given), timeout=timeout)
             given = tool_requests.repaired(given, parsed)
+        about = tool_requests.context(
+            namespace=namespace,
+            config=config,
+            actions_permitted=actions_permitted,
+            metadata=metadata,
+            keys=tool_requests.owner_keys(tool, given),
+        )
         how = {"context": about, "response_format": response_format, "request_id": request_id}
         asked = request(pb.CallToolRequest, tool=tool, arguments=given, **how)
         response = await self._call(self._stub.CallTool, asked, timeout, repeatable=False)

@@ -12,7 +12,7 @@ from mnemon._messages.translation import request
 from mnemon._values import documents as values
 from mnemon._values import tools
 from mnemon.shared import tool_definitions as definitions
-from mnemon.shared.namespaces import needed_of, template_keys, template_labels
+from mnemon.shared.namespaces import DEFAULT_KEYS, needed_of, template_keys, template_labels
 from mnemon.v1 import tools_pb2 as pb
 
 _ACTIONS = numbers_by_member(definitions.MemoryAction, pb.MemoryAction.DESCRIPTOR)
@@ -24,19 +24,27 @@ def context(
     config: Mapping[str, Any] | None,
     actions_permitted: Iterable[str] | None,
     metadata: Mapping[str, values.MetadataValue] | None,
+    keys: Iterable[str] = (),
 ) -> pb.ToolContext:
     """The context that an application gives to a call. Without a namespace, the configuration is passed on unchanged.
 
-    The server's own namespace may need any key of it; a namespace that is given says which keys it needs.
+    The server's own namespace may need any key of it; a namespace that is given says which keys it needs, besides
+    `keys`.
     """
     labels = template_labels(namespace)
     return request(
         pb.ToolContext,
         namespace=labels,
-        config=needed_of(config, template_keys(labels)) if labels else config or {},
+        config=needed_of(config, {*template_keys(labels), *keys}) if labels else config or {},
         actions_permitted=actions_to_pb(actions_permitted),
         metadata=metadata or {},
     )
+
+
+def owner_keys(tool: str, arguments: object) -> tuple[str, ...]:
+    """The keys that say to whom the records belong that a call finds, if they are more than facts of a namespace."""
+    has_kinds = isinstance(arguments, Mapping) and bool(arguments.get("kinds"))
+    return DEFAULT_KEYS if tool == definitions.SEARCH_MEMORY and has_kinds else ()
 
 
 def arguments_of(given: Mapping[str, Any] | str | None) -> Any:

@@ -21,6 +21,7 @@ from mnemon.langgraph._store_tools import Tool, arun, manage_steps, run, search_
 from mnemon.langgraph._sync_store import MnemonStore
 from mnemon.shared.errors import ConfigurationError, InvalidArgumentError, NotFoundError
 from mnemon.shared.tool_definitions import (
+    KINDS,
     MANAGE_INSTRUCTIONS,
     MANAGE_MEMORY,
     SEARCH_INSTRUCTIONS,
@@ -82,7 +83,8 @@ def create_search_memory_tool(
     """A tool with which a model searches the memories of a namespace; otherwise as `create_manage_memory_tool`.
 
     With the format "content_and_artifact", its message carries the results beside the JSON for the model: as
-    `mnemon.FactMatch` values on Mnemon, as items of another store.
+    `mnemon.FactMatch` values on Mnemon, as items of another store. If `store` is Mnemon's, a model can search other
+    kinds of records, too.
     """
 
     def on_server(client: Any) -> Callable[..., Any]:
@@ -90,7 +92,10 @@ def create_search_memory_tool(
             namespace, store=client, instructions=instructions, response_format=response_format, name=name
         )
 
-    way = _Way(search_definition(instructions), on_server, search_steps(namespace, response_format))
+    # Another store has nothing but what is like facts, and which one it is may only be known in the graph.
+    has_kinds = store is not None and not isinstance(_backend_of(store), BaseStore)
+    definition = search_definition(instructions, kinds=KINDS if has_kinds else ())
+    way = _Way(definition, on_server, search_steps(namespace, response_format))
     return _structured(name, way, store, response_format)
 
 

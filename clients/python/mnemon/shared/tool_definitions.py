@@ -11,6 +11,8 @@ from mnemon.shared.errors import InvalidArgumentError
 MANAGE_MEMORY, SEARCH_MEMORY = "manage_memory", "search_memory"
 LIMIT_DEFAULT, LIMIT_MAX = 10, 1_000
 OFFSET_MAX = 100_000
+KINDS = ("fact", "document", "memory", "statement", "event")
+"""The kinds of records that search_memory can search."""
 FILTER_OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin")
 _OWN_KEYS = frozenset(("content", "created_at", "updated_at"))
 METADATA_EXAMPLE = '{"category": "preference"}'
@@ -105,11 +107,11 @@ def manage_definition(
     return ToolDefinition(MANAGE_MEMORY, description, _manage_parameters(permitted), permitted)
 
 
-def search_definition(instructions: str = SEARCH_INSTRUCTIONS) -> ToolDefinition:
-    """`search_memory`."""
+def search_definition(instructions: str = SEARCH_INSTRUCTIONS, *, kinds: Sequence[str] = KINDS) -> ToolDefinition:
+    """`search_memory`, which can search these kinds of records."""
     summary = "Search the memories kept from earlier conversations, by meaning and by word."
     description = "\n".join(part for part in (summary, instructions) if part)
-    return ToolDefinition(SEARCH_MEMORY, description, _search_parameters())
+    return ToolDefinition(SEARCH_MEMORY, description, _search_parameters(kinds))
 
 
 def chosen_action(action: object, id: object, permitted: Sequence[MemoryAction]) -> MemoryAction:  # noqa: A002 - the argument's name in the tool
@@ -192,7 +194,7 @@ def _manage_parameters(permitted: tuple[MemoryAction, ...]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": always, "additionalProperties": False}
 
 
-def _search_parameters() -> dict[str, Any]:
+def _search_parameters(kinds: Sequence[str]) -> dict[str, Any]:
     operators = ", ".join(FILTER_OPERATORS)
     properties = {
         "query": {"type": "string", "description": "What to look for, in plain words."},
@@ -204,6 +206,13 @@ def _search_parameters() -> dict[str, Any]:
             f" {METADATA_EXAMPLE}, or key to an object of {operators}.",
         },
     }
+    if len(kinds) > 1:
+        properties["kinds"] = {
+            "type": "array",
+            "items": {"type": "string", "enum": list(kinds)},
+            "description": "What to search: facts are the memories that you keep yourself; documents, memories, "
+            "statements and events are what the application knows of the user. Left out: facts alone.",
+        }
     return {"type": "object", "properties": properties, "required": ["query"], "additionalProperties": False}
 
 

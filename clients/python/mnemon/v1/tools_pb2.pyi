@@ -304,8 +304,8 @@ class ToolContext(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Added to the metadata of every fact that is created. The metadata that a model gives to manage_memory is kept in the
-        fact's value, beside the content, and cannot have a key of these.
+        """Added to the metadata of every fact that is created. The metadata that a model gives to manage_memory is kept in
+        the fact's value, beside the content, and cannot have a key of these.
         """
 
     def __init__(
@@ -443,7 +443,8 @@ class CallToolRequest(_message.Message):
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
         """Its arguments, which must match its schema. manage_memory: content, action, id, metadata. search_memory:
-        query, limit, offset, filter. At most 100,000 values.
+        query, limit, offset, filter, kinds (a list of "fact", "document", "memory", "statement", "event"; left out: facts
+        alone). At most 100,000 values.
         """
 
     @_builtins.property
@@ -503,12 +504,14 @@ class ToolOutput(_message.Message):
     NOTHING_RELEVANT_FIELD_NUMBER: _builtins.int
     content: _builtins.str
     """For the model: "created memory <id>", "updated memory <id>", "Deleted memory <id>", a JSON list of facts, or the
-    answer of the operator's endpoint. The list has at most 32 KiB unless the server's `tool_result_kib` is another number:
-    longer texts are cut, with a mark that says how to get more.
+    answer of the operator's endpoint. With `kinds`, the list has records in the form of facts, with their kind, and of
+    long texts the part that matters. The list has at most 32 KiB unless the server's `tool_result_kib` is another
+    number: longer texts are cut, with a mark that says how to get more.
     """
     truncated: _builtins.bool
-    """For search_memory: true if `content` has fewer facts than were found, which its last fact says, too. For the others,
-    increase `offset` by the number of facts in `content`. The facts in `artifact` are whole, and end at 3 MiB only.
+    """For search_memory: true if `content` has fewer facts than were found, which its last fact says, too. For the
+    others, increase `offset` by the number of facts in `content`. The facts in `artifact` are whole, and end at 3 MiB
+    only.
     """
     nothing_relevant: _builtins.bool
     """For search_memory: true if nothing was found, or nothing that is likely to have to do with the query: see
@@ -516,7 +519,7 @@ class ToolOutput(_message.Message):
     """
     @_builtins.property
     def artifact(self) -> _containers.RepeatedCompositeFieldContainer[_facts_pb2.FactMatch]:
-        """For the program: the facts that were found, present on request."""
+        """For the program: the facts that were found, present on request; none if `kinds` asks for more than facts."""
 
     def __init__(
         self,
@@ -886,8 +889,8 @@ class ExecuteTextResponse(_message.Message):
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCallResult]:
-        """One result per call, or per command of a call, in order. A block that cannot be read as a call is not run and has no
-        result: parsed.problems has its tool, its place and the reason.
+        """One result per call, or per command of a call, in order. A block that cannot be read as a call is not run and has
+        no result: parsed.problems has its tool, its place and the reason.
         """
 
     def __init__(

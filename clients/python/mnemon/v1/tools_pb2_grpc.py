@@ -29,10 +29,10 @@ class ToolServiceStub(object):
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
-    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
-    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
-    context.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService
+    does. A search with `kinds` also finds what other services stored for the user and the agent of the context. An
+    operator can add tools that forward to the operator's endpoints. The model controls only the arguments. The namespace
+    and the permitted actions come from the application, in the context.
     """
 
     def __init__(self, channel):
@@ -72,10 +72,10 @@ class ToolServiceServicer(object):
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
-    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
-    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
-    context.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService
+    does. A search with `kinds` also finds what other services stored for the user and the agent of the context. An
+    operator can add tools that forward to the operator's endpoints. The model controls only the arguments. The namespace
+    and the permitted actions come from the application, in the context.
     """
 
     def ListTools(self, request, context):
@@ -87,10 +87,10 @@ class ToolServiceServicer(object):
 
     def CallTool(self, request, context):
         """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
-        schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
-        the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
-        write to another namespace, or forward it. If its context says nothing about a namespace, it is that of the caller's
-        bounds, if they have one only.
+        schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace, or a user for `kinds`.
+        For a caller with bounds, the memory tools find and change what its calls of FactService would, and
+        PERMISSION_DENIED answers a call that would write to another namespace, or forward it. If its context says nothing
+        about a namespace, it is that of the caller's bounds, if they have one only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -158,10 +158,10 @@ class ToolService(object):
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
-    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
-    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
-    context.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService
+    does. A search with `kinds` also finds what other services stored for the user and the agent of the context. An
+    operator can add tools that forward to the operator's endpoints. The model controls only the arguments. The namespace
+    and the permitted actions come from the application, in the context.
     """
 
     @staticmethod

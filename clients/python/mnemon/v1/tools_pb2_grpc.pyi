@@ -30,10 +30,10 @@ class ToolServiceStub:
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
-    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
-    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
-    context.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService
+    does. A search with `kinds` also finds what other services stored for the user and the agent of the context. An
+    operator can add tools that forward to the operator's endpoints. The model controls only the arguments. The namespace
+    and the permitted actions come from the application, in the context.
     """
 
     @_typing.overload
@@ -44,10 +44,10 @@ class ToolServiceStub:
     """ListTools returns the tools as they are described to a model."""
     CallTool: _grpc.UnaryUnaryMultiCallable[_tools_pb2.CallToolRequest, _tools_pb2.CallToolResponse]
     """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
-    schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
-    the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
-    write to another namespace, or forward it. If its context says nothing about a namespace, it is that of the caller's
-    bounds, if they have one only.
+    schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace, or a user for `kinds`.
+    For a caller with bounds, the memory tools find and change what its calls of FactService would, and
+    PERMISSION_DENIED answers a call that would write to another namespace, or forward it. If its context says nothing
+    about a namespace, it is that of the caller's bounds, if they have one only.
     """
     ParseToolCalls: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ParseToolCallsRequest, _tools_pb2.ParseToolCallsResponse]
     """ParseToolCalls parses the calls in a model's text, and runs nothing."""
@@ -63,10 +63,10 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
-    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
-    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
-    context.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService
+    does. A search with `kinds` also finds what other services stored for the user and the agent of the context. An
+    operator can add tools that forward to the operator's endpoints. The model controls only the arguments. The namespace
+    and the permitted actions come from the application, in the context.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -74,10 +74,10 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """ListTools returns the tools as they are described to a model."""
     CallTool: _aio.UnaryUnaryMultiCallable[_tools_pb2.CallToolRequest, _tools_pb2.CallToolResponse]  # type: ignore[assignment]
     """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
-    schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
-    the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
-    write to another namespace, or forward it. If its context says nothing about a namespace, it is that of the caller's
-    bounds, if they have one only.
+    schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace, or a user for `kinds`.
+    For a caller with bounds, the memory tools find and change what its calls of FactService would, and
+    PERMISSION_DENIED answers a call that would write to another namespace, or forward it. If its context says nothing
+    about a namespace, it is that of the caller's bounds, if they have one only.
     """
     ParseToolCalls: _aio.UnaryUnaryMultiCallable[_tools_pb2.ParseToolCallsRequest, _tools_pb2.ParseToolCallsResponse]  # type: ignore[assignment]
     """ParseToolCalls parses the calls in a model's text, and runs nothing."""
@@ -92,10 +92,10 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
     calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService does,
-    and find nothing that other services stored. An operator can add tools that forward to the operator's endpoints.
-    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
-    context.
+    `manage_memory` and `search_memory` always exist. They read and write the facts of one namespace, as FactService
+    does. A search with `kinds` also finds what other services stored for the user and the agent of the context. An
+    operator can add tools that forward to the operator's endpoints. The model controls only the arguments. The namespace
+    and the permitted actions come from the application, in the context.
     """
 
     @_abc_1.abstractmethod
@@ -113,10 +113,10 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.CallToolResponse, _abc.Awaitable[_tools_pb2.CallToolResponse]]:
         """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
-        schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace. For a caller with bounds,
-        the memory tools find and change what its calls of FactService would, and PERMISSION_DENIED answers a call that would
-        write to another namespace, or forward it. If its context says nothing about a namespace, it is that of the caller's
-        bounds, if they have one only.
+        schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace, or a user for `kinds`.
+        For a caller with bounds, the memory tools find and change what its calls of FactService would, and
+        PERMISSION_DENIED answers a call that would write to another namespace, or forward it. If its context says nothing
+        about a namespace, it is that of the caller's bounds, if they have one only.
         """
 
     @_abc_1.abstractmethod

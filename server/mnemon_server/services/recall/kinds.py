@@ -135,7 +135,9 @@ def _of_memory(match: MemoryMatch) -> RecallItem:
 
 async def _facts(stores: Stores, asked: Question, room: Room | None) -> Found:
     where = FactFilter(
-        namespace=asked.namespace, subtree=True, where=joined([asked.condition(RecordKind.FACT), *asked.created()])
+        namespace=asked.namespace,
+        subtree=asked.query.subtree,
+        where=joined([asked.condition(RecordKind.FACT), *asked.created()]),
     )
     answer = await stores.facts.search(
         FactQuery(filter=where, text=asked.text, vector=asked.vector, of_model=asked.of_model, limit=asked.limit),

@@ -96,6 +96,13 @@ def with_passages(items: Sequence[RecallItem], question: str) -> list[RecallItem
     return [replace(item, passage=passage(item)) for item in items]
 
 
+def excerpt(item: RecallItem, question: str, tokens_max: int) -> str:
+    """The text of an item, or the part of it that matters for a question, in at most so many tokens of UTF8."""
+    count = COUNTS[Tokenizer.UTF8]
+    text = item.content.strip()
+    return text if count(text) <= tokens_max else _excerpt(item, _telling(question), tokens_max, count)
+
+
 def _telling(question: str) -> frozenset[str]:
     """The stems of the words of a question, without stop words."""
     return frozenset(STEMMED_WORDS.terms(" ".join(query_terms(question))))

@@ -7,6 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
+from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
@@ -31,7 +32,7 @@ from mnemon_server.services.recall.checks import query_violations
 from mnemon_server.services.recall.kinds import SEARCHES, Found, Question, Stores
 from mnemon_server.services.recall.packing import COUNTS, pack, with_passages
 from mnemon_server.services.recall.relevance import judged
-from mnemon_server.services.tools.service import ToolRunner
+from mnemon_server.services.tools.namespaces import ToolNamespaces
 
 ITEM_TOKENS = 20
 """Most items take at least this much of a context, which limits how many are searched for it."""
@@ -48,20 +49,20 @@ class RecallStore:
     """Recalls over the records of a vault, or over the part of them that a caller sees."""
 
     def __init__(
-        self, stores: Stores, tools: ToolRunner, embedder: EmbeddingBatcher, fusion: Fusion, offload: Offload
+        self, stores: Stores, namespaces: ToolNamespaces, embedder: EmbeddingBatcher, fusion: Fusion, offload: Offload
     ) -> None:
-        """All arguments belong to the caller. `tools` know the namespace of a scope's facts; `fusion` is that of the
+        """All arguments belong to the caller. `namespaces` knows that of a scope's facts; `fusion` is that of the
         searches.
         """
         self._stores = stores
-        self._tools = tools
+        self.namespaces = namespaces
         self._embedder = embedder
         self._fusion = fusion
         self._offload = offload
 
-    def over(self, stores: Stores, tools: ToolRunner) -> "RecallStore":
-        """The same service over a part of the records."""
-        return RecallStore(stores, tools, self._embedder, self._fusion, self._offload)
+    def over(self, stores: Stores, bounds: Bounds) -> "RecallStore":
+        """The same service over a part of the records, for callers with bounds."""
+        return RecallStore(stores, self.namespaces.over(bounds), self._embedder, self._fusion, self._offload)
 
     async def recall(self, query: RecallQuery, *, room: Room | None = None) -> RecallAnswer:
         """What matters for a question; see RecallQuery.
@@ -110,7 +111,7 @@ class RecallStore:
         if query.scope == Scope():
             return asked, {}
         try:
-            return asked._replace(namespace=self._tools.namespace_of(query.scope)), {}
+            return asked._replace(namespace=self.namespaces.of_scope(query.scope)), {}
         except ConfigurationError:
             return asked, {RecordKind.FACT: SKIPPED_FACTS}
 

@@ -34,7 +34,11 @@ from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.facts import FactMatch, filter_expression, key_violations
 from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator
 from mnemon_server.domain.json_text import JsonText
+from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.recall import LIMIT_MAX as RECALLED_MAX
+from mnemon_server.domain.recall import RecallItem
 from mnemon_server.domain.validation import content_violations, metadata_violations, refuse, text_violations
+from mnemon_server.services.recall.packing import excerpt
 
 __all__ = [
     "ALL_ACTIONS",
@@ -59,6 +63,7 @@ __all__ = [
     "permitted_actions",
     "search_content",
     "search_definition",
+    "shortened_item",
     "tool_schema",
 ]
 
@@ -68,6 +73,16 @@ _Returned = TypeVar("_Returned")
 _TIMES = {"created_at": "create_time", "updated_at": "update_time"}
 """The times of a result, by its keys: the fields of a fact."""
 _DATE_LENGTH = len("2026-01-31")
+_NAMES = {
+    RecordKind.FACT: "fact",
+    RecordKind.DOCUMENT: "document",
+    RecordKind.MEMORY: "memory",
+    RecordKind.SEMANTIC: "statement",
+    RecordKind.EVENT: "event",
+}
+"""The kinds of records as a model names them."""
+EXCERPT_TOKENS = 256
+"""Of a document or a long event, a model gets so much."""
 _RETURNS = {
     MemoryAction.CREATE: "created memory {}",
     MemoryAction.UPDATE: "updated memory {}",
@@ -96,6 +111,18 @@ class SearchCall:
     limit: int = LIMIT_DEFAULT
     offset: int = 0
     where: Expression | None = None
+    kinds: tuple[RecordKind, ...] = (RecordKind.FACT,)
+
+    @property
+    def is_of_facts(self) -> bool:
+        """Whether only facts are searched."""
+        return self.kinds == (RecordKind.FACT,)
+
+    def filters(self) -> tuple[tuple[RecordKind, Expression], ...]:
+        """The condition for each kind."""
+        if self.where is None:
+            return ()
+        return tuple((kind, _of_event(self.where) if kind is RecordKind.EVENT else self.where) for kind in self.kinds)
 
 
 def _refusing(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned]:
@@ -142,8 +169,14 @@ def check_manage(
     return ManageCall(verb, _content(content, verb), key, _metadata(metadata))
 
 
-def check_search(query: object, limit: object = LIMIT_DEFAULT, offset: object = 0, filter: object = None) -> SearchCall:  # noqa: A002 - the argument's name in the tool
-    """The call with these arguments; a limit or offset of None means the default.
+def check_search(
+    query: object,
+    limit: object = LIMIT_DEFAULT,
+    offset: object = 0,
+    filter: object = None,  # noqa: A002 - the argument's name in the tool
+    kinds: object = None,
+) -> SearchCall:
+    """The call with these arguments; a limit or offset of None means the default, and kinds of None facts alone.
 
     Raises:
         InvalidArgumentError: an argument is not valid, or the filter has an unknown operator.
@@ -153,8 +186,13 @@ def check_search(query: object, limit: object = LIMIT_DEFAULT, offset: object = 
     if not isinstance(query, str) or not query.strip():
         raise InvalidArgumentError.of("query", "must be a text that is not blank")
     refuse(text_violations(query, "query", QUERY_BYTES_MAX))
-    most = _whole("limit", limit, LIMIT_DEFAULT, 1, LIMIT_MAX)
-    return SearchCall(query, most, _whole("offset", offset, 0, 0, OFFSET_MAX), _where(filter))
+    most, skipped = _whole("limit", limit, LIMIT_DEFAULT, 1, LIMIT_MAX), _whole("offset", offset, 0, 0, OFFSET_MAX)
+    call = SearchCall(query, most, skipped, _where(filter), _kinds(kinds))
+    if not call.is_of_facts and most + skipped > RECALLED_MAX:
+        raise InvalidArgumentError.of(
+            "limit", f"and the offset must be at most {RECALLED_MAX} together, unless only facts are searched"
+        )
+    return call
 
 
 def manage_result(action: MemoryAction, key: str) -> str:
@@ -162,14 +200,24 @@ def manage_result(action: MemoryAction, key: str) -> str:
     return _RETURNS[action].format(key)
 
 
+def shortened_item(item: RecallItem, query: str) -> RecallItem:
+    """The item, of a long text only the part that matters for a query."""
+    return replace(item, content=excerpt(item, query, EXCERPT_TOKENS))
+
+
 def search_content(
-    matches: Iterable[FactMatch], kib_max: int = RESULT_KIB_DEFAULT, *, offset: int = 0, truncated: bool = False
+    matches: Iterable[FactMatch | RecallItem],
+    kib_max: int = RESULT_KIB_DEFAULT,
+    *,
+    offset: int = 0,
+    truncated: bool = False,
 ) -> tuple[str, int]:
     """The result of `search_memory` as JSON: a list of facts, best first, with times in ISO 8601; "[]" if empty.
 
-    Also returns how many facts are in it; see `search_json`.
+    Records of several kinds have the same form, and their kind. Also returns how many are in it; see `search_json`.
     """
-    return search_json(list(map(_match_json, matches)), kib_max, offset=offset, truncated=truncated)
+    results = [_item_json(match) if isinstance(match, RecallItem) else _match_json(match) for match in matches]
+    return search_json(results, kib_max, offset=offset, truncated=truncated)
 
 
 def _match_json(match: FactMatch) -> str:
@@ -186,6 +234,41 @@ def _match_json(match: FactMatch) -> str:
             "score": match.score,
         }
     )
+
+
+def _item_json(item: RecallItem) -> str:
+    record, metadata = item.record, item.metadata.items()
+    told = {key: value.isoformat() if isinstance(value, datetime) else value for key, value in metadata}
+    return as_json(
+        {
+            "kind": _NAMES[record.kind],
+            **({"namespace": list(record.namespace)} if record.namespace else {}),
+            "key": record.id,
+            "value": {"content": item.content, **({"metadata": told} if told else {})},
+            "created_at": item.time.isoformat(),
+            **({"updated_at": item.update_time.isoformat()} if item.update_time else {}),
+            "score": item.relevance,
+        }
+    )
+
+
+def _kinds(given: object) -> tuple[RecordKind, ...]:
+    if given is None or given == []:
+        return (RecordKind.FACT,)
+    kinds = {name: kind for kind, name in _NAMES.items()}
+    if not isinstance(given, list) or not all(isinstance(each, str) and each in kinds for each in given):
+        raise InvalidArgumentError.of("kinds", f"must be a list of {', '.join(map(repr, kinds))}")
+    return tuple(dict.fromkeys(kinds[each] for each in given))
+
+
+def _of_event(expression: Expression) -> Expression:
+    """The condition on an event, which has one time and is never changed."""
+    match expression:
+        case Condition(field=str() as name) if name in _TIMES.values():
+            return replace(expression, field="event_time")
+        case AllOf(parts):
+            return AllOf(tuple(map(_of_event, parts)))
+    return expression
 
 
 def _where(given: object) -> Expression | None:

@@ -6,15 +6,18 @@ from functools import lru_cache
 from typing import Any
 
 from mnemon_server.domain.errors import AnswerFullError, ConfigurationError, InvalidArgumentError
-from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode, shadow_violations
-from mnemon_server.domain.namespaces import Namespace, NamespaceTemplate, namespace_resolver
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.facts import FactFilter, FactMatch, FactQuery, PutFact, PutMode, shadow_violations
+from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.recall import RecallItem, RecallQuery
+from mnemon_server.domain.records import Relevance
 from mnemon_server.domain.tools import CallTool, ListedTool, ToolContext, ToolKind, ToolOutput
 from mnemon_server.domain.validation import refuse
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.protocols.parsing import parse_tool_calls
 from mnemon_server.services.reading.answers import Room
+from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import (
     ALL_ACTIONS,
@@ -24,6 +27,7 @@ from mnemon_server.services.tools.definitions import (
     SEARCH_INSTRUCTIONS,
     ManageCall,
     MemoryAction,
+    SearchCall,
     ToolDefinition,
     check_manage,
     check_search,
@@ -32,11 +36,15 @@ from mnemon_server.services.tools.definitions import (
     permitted_actions,
     search_content,
     search_definition,
+    shortened_item,
 )
+from mnemon_server.services.tools.namespaces import ToolNamespaces
+
+_Found = tuple[Sequence[FactMatch | RecallItem], Relevance | None, bool]
+"""What a search found, best first, how relevant the best is, and whether the answer ended before the last."""
 
 NO_ROOM = "the results of the earlier calls fill the answer, so this search returned nothing; call it by itself"
 _OBJECTS = frozenset(("filter", "metadata"))
-_DEFAULT_KEYS = frozenset(("org_id", "user_id", "agent_id"))
 
 REPAIRED_MAX = 4_096
 """The longest text of an object that is repaired, in characters: calls wait for it on the event loop."""
@@ -51,36 +59,40 @@ class MemoryTools:
     def __init__(
         self,
         facts: FactStore,
+        recall: RecallStore,
         offload: Offload,
         *,
         actions_permitted: Sequence[str] = ALL_ACTIONS,
-        namespace: Sequence[str] = (),
         result_kib: int = RESULT_KIB_DEFAULT,
     ) -> None:
         """Takes the server's settings. The context of a call may narrow the actions, and replace the namespace.
 
         Args:
             facts: stores and finds the memories.
+            recall: finds records of other kinds, and knows the namespace of a call.
             offload: formats results as text on threads.
             actions_permitted: all actions that `manage_memory` may do; the first one is the default without create.
-            namespace: a template for calls whose context has none; if empty, `default_namespace` is used.
             result_kib: the most text that a search returns.
 
         Raises:
-            ConfigurationError: an action is unknown, there are no actions, or the template is not valid.
+            ConfigurationError: an action is unknown, or there are no actions.
         """
         self._facts = facts
+        self._recall = recall
         self._offload = offload
         self._permitted = _configured_actions(actions_permitted)
-        self._template = NamespaceTemplate(tuple(namespace)) if namespace else None
         self._result_kib = result_kib
-        self._own: Namespace | None = None
 
-    def over(self, facts: FactStore, namespace: Namespace | None) -> "MemoryTools":
-        """The same tools on a part of the facts; `namespace` is that of calls whose context says nothing about it."""
+    def over(self, facts: FactStore, recall: RecallStore) -> "MemoryTools":
+        """The same tools on a part of the records."""
         part = copy(self)
-        part._facts, part._own = facts, namespace
+        part._facts, part._recall = facts, recall
         return part
+
+    @property
+    def namespaces(self) -> ToolNamespaces:
+        """Whose records a call concerns."""
+        return self._recall.namespaces
 
     def listed(
         self, actions: Sequence[str], manage_instructions: str | None, search_instructions: str | None
@@ -111,32 +123,6 @@ class MemoryTools:
         """The schema of the arguments of one of the two tools, in this context."""
         return _manage_schema(self._context_actions(context)) if tool == MANAGE_MEMORY else _search_schema()
 
-    def namespace(self, context: ToolContext) -> Namespace:
-        """The namespace of a call in this context. Raises ConfigurationError if the context does not give it."""
-        if self._own is not None and not self._gives_namespace(context):
-            return self._own
-        return namespace_resolver(tuple(context.namespace) or self._template)(context.config)
-
-    def namespace_if_given(self, context: ToolContext) -> tuple[str, ...]:
-        """Like `namespace`, for a tool that does not need one: () if the context says nothing about it."""
-        return self.namespace(context) if self._own is not None or self._gives_namespace(context) else ()
-
-    def namespace_of(self, scope: Scope) -> Namespace:
-        """The caller's own namespace, or that of a call whose configuration names the user and the agent of a scope.
-
-        Raises ConfigurationError if they do not give one.
-        """
-        if self._own is not None:
-            return self._own
-        given = {"user_id": scope.user, "agent_id": scope.agent}
-        return self.namespace(ToolContext(config={key: value for key, value in given.items() if value}))
-
-    def _gives_namespace(self, context: ToolContext) -> bool:
-        inner = context.config.get("configurable")
-        keys = {*context.config, *(inner if isinstance(inner, Mapping) else ())}
-        filled_by = _DEFAULT_KEYS if self._template is None else set(self._template.keys)
-        return bool(context.namespace or not filled_by or keys & filled_by)
-
     async def call(self, request: CallTool, room: Room | None = None) -> ToolOutput:
         """Runs one of the two tools; returns as many results as there is room for.
 
@@ -164,7 +150,7 @@ class MemoryTools:
         action, content, key, metadata = (arguments.get(name) for name in ("action", "content", "id", "metadata"))
         call = check_manage(action, content, key, permitted, metadata)
         _manage_schema(permitted).check(arguments)
-        namespace = self.namespace(request.context)
+        namespace = self.namespaces.of(request.context)
         key = await self._change(call, namespace, request)
         return ToolOutput(manage_result(call.action, key))
 
@@ -191,16 +177,14 @@ class MemoryTools:
         return call.id
 
     async def _search(self, request: CallTool, arguments: Mapping[str, Any], room: Room | None) -> ToolOutput:
-        call = check_search(*(arguments.get(name) for name in ("query", "limit", "offset", "filter")))
+        call = check_search(*(arguments.get(name) for name in ("query", "limit", "offset", "filter", "kinds")))
         _search_schema().check(arguments)
-        wanted = FactFilter(namespace=self.namespace(request.context), where=call.where)
-        query = FactQuery(filter=wanted, text=call.query, limit=call.limit, offset=call.offset)
+        asked = self._asked(call, request.context)
         if room is not None and room.is_full:
             raise AnswerFullError(NO_ROOM)
         before = room.taken if room is not None else 0
-        found = await self._facts.search(query, room=room)
-        matches, relevance = found.matches, found.diagnostics.relevance
-        truncated = room is not None and room.is_full
+        matches, relevance, is_cut = await self._found(asked, call, room)
+        truncated = is_cut or (room is not None and room.is_full)
         if truncated and not matches:
             raise AnswerFullError(NO_ROOM)
         content, shown = await self._offload(
@@ -210,10 +194,33 @@ class MemoryTools:
             room.count_as(len(content.encode()), since=before)
         return ToolOutput(
             content,
-            matches if request.artifact else (),
+            tuple(match for match in matches if isinstance(match, FactMatch)) if request.artifact else (),
             truncated or shown < len(matches),
             nothing_relevant=relevance is not None and relevance.is_low,
         )
+
+    def _asked(self, call: SearchCall, context: ToolContext) -> FactQuery | RecallQuery:
+        if call.is_of_facts:
+            wanted = FactFilter(namespace=self.namespaces.of(context), where=call.where)
+            return FactQuery(filter=wanted, text=call.query, limit=call.limit, offset=call.offset)
+        return RecallQuery(
+            text=call.query,
+            kinds=call.kinds,
+            scope=self.namespaces.scope_of(context),
+            namespace=self.namespaces.of(context) if RecordKind.FACT in call.kinds else (),
+            subtree=False,
+            filters=call.filters(),
+            limit=call.offset + call.limit,
+        )
+
+    async def _found(self, asked: FactQuery | RecallQuery, call: SearchCall, room: Room | None) -> _Found:
+        if isinstance(asked, FactQuery):
+            facts = await self._facts.search(asked, room=room)
+            return facts.matches, facts.diagnostics.relevance, False
+        found = await self._recall.recall(asked, room=room)
+        items = found.items[call.offset :]
+        shortened = await self._offload(lambda: [shortened_item(item, call.query) for item in items])
+        return shortened, found.relevance, found.truncated
 
     def _context_actions(self, context: ToolContext) -> tuple[MemoryAction, ...]:
         return self.permitted(context.actions_permitted, "context.actions_permitted")

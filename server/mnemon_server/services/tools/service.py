@@ -10,7 +10,6 @@ from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.encoding import text_digest
 from mnemon_server.domain.errors import AnswerFullError, FieldViolation, InvalidArgumentError
 from mnemon_server.domain.namespaces import Namespace, encode_namespace
-from mnemon_server.domain.records import Scope
 from mnemon_server.domain.tool_calls import (
     ParseOptions,
     ParseResult,
@@ -36,6 +35,7 @@ from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.protocols.parsing import DEFAULT_OPTIONS, parse_tool_calls
 from mnemon_server.services.protocols.statistics import ProtocolCounters
 from mnemon_server.services.reading.answers import Room
+from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import ALL_ACTIONS, RESULT_KIB_DEFAULT
 from mnemon_server.services.tools.memory_tools import MemoryTools
@@ -115,52 +115,42 @@ class ToolRunner:
     def __init__(
         self,
         facts: FactStore,
+        recall: RecallStore,
         registry: ToolRegistry,
         offload: Offload,
         *,
         actions_permitted: Sequence[str] = ALL_ACTIONS,
-        namespace: Sequence[str] = (),
         result_kib: int = RESULT_KIB_DEFAULT,
     ) -> None:
         """All arguments belong to the caller, who closes them.
 
         Args:
             facts: stores and finds the memories of the memory tools.
+            recall: finds records of other kinds, and knows the namespace of a call.
             registry: the operator's tools.
             offload: parses texts and checks arguments on threads; their number limits how many run at once, since a
                 hostile text of 1 MiB takes seconds.
             actions_permitted: all actions that `manage_memory` may do.
-            namespace: a template for calls whose context has none; if empty, `default_namespace` is used.
             result_kib: the most text that `search_memory` returns.
 
         Raises:
-            ConfigurationError: an action is unknown, there are no actions, or the template is not valid.
+            ConfigurationError: an action is unknown, or there are no actions.
         """
-        self._memory = MemoryTools(
-            facts, offload, actions_permitted=actions_permitted, namespace=namespace, result_kib=result_kib
-        )
+        self._memory = MemoryTools(facts, recall, offload, actions_permitted=actions_permitted, result_kib=result_kib)
         self._registry = registry
         self._offload = offload
         self._counters = ProtocolCounters()
         self._bounds, self._owner = UNBOUNDED, ""
 
-    def over(self, facts: FactStore, bounds: Bounds, owner: str) -> "ToolRunner":
-        """The same tools for callers with bounds, on the facts within them.
+    def over(self, facts: FactStore, recall: RecallStore, bounds: Bounds, owner: str) -> "ToolRunner":
+        """The same tools for callers with bounds, on the records within them.
 
-        A call whose context says nothing about a namespace has the caller's own, if that is a single one.
         `owner` marks the request ids of these callers, so that an endpoint does not take them for those of others.
         """
         part = copy(self)
-        own = bounds.namespaces[0] if bounds.namespaces is not None and len(bounds.namespaces) == 1 else None
-        part._memory = self._memory.over(facts, own)
+        part._memory = self._memory.over(facts, recall)
         part._bounds, part._owner = bounds, owner
         return part
-
-    def namespace_of(self, scope: Scope) -> Namespace:
-        """Where the memory tools store the facts of a user and an agent. Raises ConfigurationError if no place is set
-        for them.
-        """
-        return self._memory.namespace_of(scope)
 
     def list_tools(
         self,
@@ -264,7 +254,7 @@ class ToolRunner:
         # Before any other work, so that a call without a slot fails at once.
         with tool.slots:
             await self._offload(tool.schema.check, request.arguments)
-            namespace = self._memory.namespace_if_given(request.context)
+            namespace = self._memory.namespaces.if_given(request.context)
             if namespace:
                 self._bounds.check_namespace(encode_namespace(Namespace(namespace)))
             # One of two tenants must not get the answer to the other's call.

@@ -180,7 +180,8 @@ def test_the_schema_of_the_search_has_its_defaults() -> None:
     definition = search_definition()
     properties = definition.parameters["properties"]
     assert (definition.name, definition.parameters["required"]) == ("search_memory", ["query"])
-    assert list(properties) == ["query", "limit", "offset", "filter"]
+    assert list(properties) == ["query", "limit", "offset", "filter", "kinds"]
+    assert properties["kinds"]["items"]["enum"] == ["fact", "document", "memory", "statement", "event"]
     assert (properties["limit"]["default"], properties["limit"]["maximum"], properties["offset"]["default"]) == (
         10,
         1000,
