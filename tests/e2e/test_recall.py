@@ -169,6 +169,19 @@ def test_an_unrelated_question_gets_no_context(client: Client, user: str) -> Non
     assert not client.recall("kettle", user=user, min_relevance=1.0).results
 
 
+def test_beside_a_clear_answer_the_context_has_little_else(client: Client, user: str) -> None:
+    answer = "The kettle in the kitchen was made in Portugal."
+    for text in (answer, "The kettle leaks.", "Bo fixed the kettle.", "Ada owns a red kettle and a blue cup."):
+        client.remember(text, user=user)
+
+    clear = client.recall("Was the kettle in the kitchen made in Portugal?", user=user)
+    vague = client.recall("kettle", user=user)
+
+    assert len(clear) == len(vague) == 4
+    assert [item.content for item in clear if item.citation] == [answer]
+    assert all(item.citation for item in vague)
+
+
 def test_a_context_has_at_most_the_tokens_asked_for_and_decides_how_many_items_there_are(
     client: Client, user: str
 ) -> None:

@@ -36,8 +36,10 @@ from mnemon_server.services.tools.namespaces import ToolNamespaces
 
 ITEM_TOKENS = 20
 """Most items take at least this much of a context, which limits how many are searched for it."""
-ORNAMENT = 0.5
-"""Items below this share of the floor stay out of the context: they would only be noise in a prompt."""
+OF_FLOOR, OF_BEST = 1 / 2, 1 / 3
+"""Items below these shares of the floor, or of the best item, stay out of the context: they would only be noise in a
+prompt.
+"""
 TURN_WEIGHTS = (1.0, 0.3, 0.2, 0.1)
 """How much the newest turns of a conversation count towards the meaning of the question, newest first."""
 SKIPPED_FACTS = (
@@ -153,7 +155,7 @@ def _answer(
     items, truncated = _within(items[:limit], ANSWER_BYTES_MAX)
     context, count, tokens_max = "", COUNTS[query.tokenizer], query.max_tokens or TOKENS_DEFAULT
     if not relevance.is_low:
-        least = ORNAMENT * (relevance.floor or 0.0)
+        least = max(OF_FLOOR * (relevance.floor or 0.0), OF_BEST * relevance.best)
         told = [item for item in items if item.relevance >= least]
         context, packed = pack(told, text, tokens_max, count)
         items = [*packed, *items[len(told) :]]
