@@ -14,7 +14,6 @@ from mnemon_server.domain.changes import ChangeFilter, ChangeType
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, RULES, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import IdTakenError, PermissionDeniedError, RevisionMismatchError, StorageFailedError
-from mnemon_server.domain.events import PruneReason
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.namespaces import Namespace, encode_namespace
 from mnemon_server.domain.records import Scope, WriteOutcome
@@ -268,8 +267,6 @@ def test_what_concerns_all_records_is_refused(vault: Vault) -> None:
         lambda: bound.changes,
         bound.events.status,
         lambda: bound.events.expired(START, limit=1),
-        lambda: bound.events.prune([], PruneReason.REQUESTED),
-        lambda: bound.events.kept_answer(key("x")),
         lambda: bound.events.compact(lambda progress: None),
         lambda: bound.events.warn(None),
         bound.events.scrub,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mnemon_server.domain.collections import COMMON_FIELDS, MEMORIES, SEMANTIC, Collection, Field, FieldType
-from mnemon_server.domain.document_fields import document_matches
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import document_matches
 from mnemon_server.domain.filters import (
     AllOf,
     AnyOf,

@@ -24,7 +24,7 @@ HTTP = {"http_listen": "127.0.0.1:0"}
 DOCUMENT = ROOT / "server/mnemon_server/transport/http/pages/openapi.json"
 CALLABLE = [rpc for rpc in rpcs() if not rpc.method.client_streaming]
 RECORDS = ("document", "memory", "later", "last", "fact", "event", "statement", "merged", "second", "rule")
-WORDS = ("label", "user", "secret", "request")
+WORDS = ("label", "user", "secret", "request", "conversation")
 FADING, SUSPENDED = "00000000-0000-4000-8000-000000000001", {"tenant": "guests", "suspension": {"reason": "a test"}}
 ALSO = (
     Probe(

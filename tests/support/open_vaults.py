@@ -42,6 +42,7 @@ def open_vault_with(
         backups=nothing,
         erasure=nothing,
         recall=nothing,
+        conversations=nothing,
         feed=feed,
         model=nothing,
         vault_id="",

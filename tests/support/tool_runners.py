@@ -8,10 +8,10 @@ from typing import Any, cast
 from mnemon_server.domain.tools import CallTool, OperatorTool, ToolContext, ToolOutput
 from mnemon_server.ranking.fusion import DEFAULT_FUSION
 from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.facts.tool_namespaces import ToolNamespaces
 from mnemon_server.services.recall.kinds import Stores
 from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.tools.http_endpoint import HttpEndpoint
-from mnemon_server.services.tools.namespaces import ToolNamespaces
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.tools.service import ToolRunner
 

@@ -64,6 +64,14 @@ from mnemon._values.conflicts import DetectedConflicts as DetectedConflicts
 from mnemon._values.conflicts import MergeAnswer as MergeAnswer
 from mnemon._values.conflicts import ResolutionPreview as ResolutionPreview
 from mnemon._values.conflicts import UnmergeAnswer as UnmergeAnswer
+from mnemon._values.conversations import Conversation as Conversation
+from mnemon._values.conversations import ConversationContext as ConversationContext
+from mnemon._values.conversations import ConversationMessage as ConversationMessage
+from mnemon._values.conversations import ConversationPage as ConversationPage
+from mnemon._values.conversations import MessagePage as MessagePage
+from mnemon._values.conversations import MessageReceipt as MessageReceipt
+from mnemon._values.conversations import MessagesDeletion as MessagesDeletion
+from mnemon._values.conversations import MessageToolCall as MessageToolCall
 from mnemon._values.decisions import Arbitration as Arbitration
 from mnemon._values.decisions import ArbitrationAction as ArbitrationAction
 from mnemon._values.decisions import ArbitrationFactor as ArbitrationFactor

@@ -49,6 +49,7 @@ from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.judging import Advisor, JudgeDesk
 from mnemon_server.services.conflicts.service import ConflictStore
+from mnemon_server.services.conversations.store import ConversationStore
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.erasure.access import AccessTraces
 from mnemon_server.services.erasure.receipts import Sign
@@ -57,13 +58,13 @@ from mnemon_server.services.erasure.store import Eraser
 from mnemon_server.services.events.retention import EventRetention
 from mnemon_server.services.events.store import EventStore
 from mnemon_server.services.facts.expiry import FactExpiry
+from mnemon_server.services.facts.tool_namespaces import ToolNamespaces
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.recall.kinds import Stores
 from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.rules.files import apply_rules_file
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
-from mnemon_server.services.tools.namespaces import ToolNamespaces
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.vaults import OpenVault
 
@@ -174,6 +175,7 @@ def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
         feed=whole.feed.within(bounds, feed_readers(part, stores.memories)),
         tools=tools,
         recall=recall,
+        conversations=whole.conversations.over(stores.events, recall),
         page_key=bounds.digest(vault.changes.epoch, b"pages"),
         **others,
     )
@@ -316,6 +318,7 @@ async def open_vault_of(
             backups=await stack.enter_async_context(open_backups(settings, tenant, vault)),
             erasure=erasure,
             recall=recall,
+            conversations=ConversationStore(episodic, recall, offload),
             feed=feed,
             model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],

@@ -1,9 +1,23 @@
-"""Conversations, whose messages are events of the timeline."""
+"""Conversations, whose messages are events of the timeline, and what may be wrong with a call about them."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.errors import ErrorReason, MnemonError, NotFoundError, not_found_message
+from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.recall import RecallAnswer, Tokenizer
+from mnemon_server.domain.records import MetadataValue, Scope
+
+MESSAGE_TYPE, SUMMARY_TYPE = "message", "summary"
+"""The types of events that are messages, and summaries of what was said before them."""
+SPEAKER_KEY = "speaker"
+"""The metadata key of an event under which the speaker of a message is searched."""
+MESSAGES_MAX, CONTEXT_MESSAGES_DEFAULT = 1_000, 20
+CONTEXT_TOKENS_DEFAULT = 4_000
+MESSAGE_ID_BYTES_MAX, ROLE_BYTES_MAX, NAME_BYTES_MAX = 256, 128, 256
+TOOL_CALLS_MAX, ARGUMENTS_BYTES_MAX = 128, 256 << 10
 
 
 class Conversation(NamedTuple):
@@ -18,3 +32,161 @@ class Conversation(NamedTuple):
     last_time: datetime
     last_sequence: int
     """The position of its newest event in storage order."""
+
+
+class ToolCall(NamedTuple):
+    """A call of a tool, as an assistant asks for it."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    """As the model wrote them, mostly JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A turn of a conversation; see `ConversationMessage` in the protos."""
+
+    role: str
+    content: str = ""
+    message_id: str = ""
+    name: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    payload: str = ""
+    time: datetime | None = None
+    """None before it is stored means when that happens."""
+    importance: float | None = None
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+
+    @property
+    def speaker(self) -> str:
+        """The name of who speaks, or else the role."""
+        return self.name or self.role
+
+
+class StoredMessage(NamedTuple):
+    """A message as stored."""
+
+    message: Message
+    event_id: str
+    sequence: int
+    """Its position in storage order."""
+
+
+class MessageReceipt(NamedTuple):
+    """The confirmation of a message. Its promises hold once a caller has it."""
+
+    message_id: str
+    event_id: str
+    sequence: int
+    duplicate: bool
+
+
+class MessagePage(NamedTuple):
+    """A page of messages; `next_position` is None after the last page."""
+
+    messages: tuple[StoredMessage, ...]
+    next_position: int | None
+
+
+class ConversationPage(NamedTuple):
+    """A page of conversations, the newest first; `next_position` is None after the last page."""
+
+    conversations: tuple[Conversation, ...]
+    next_position: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationKey:
+    """Which conversation."""
+
+    scope: Scope
+    """The fields that are set must be equal; the user is required."""
+    conversation_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageQuery:
+    """Which messages of a conversation, and in which order."""
+
+    last: int = 0
+    """Only so many at its end; 0 means all."""
+    newest_first: bool = False
+    after: int = 0
+    """The position of the last message of the previous page; 0 for the first page."""
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedMessages:
+    """Which messages to remove: exactly one of the first three is set."""
+
+    message_ids: tuple[str, ...] = ()
+    last: int = 0
+    after_message_id: str = ""
+    allow_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextQuery:
+    """What the context of a conversation is made of."""
+
+    max_tokens: int = 0
+    """0: CONTEXT_TOKENS_DEFAULT."""
+    tokenizer: Tokenizer = Tokenizer.UTF8
+    max_messages: int = 0
+    """0: CONTEXT_MESSAGES_DEFAULT."""
+    text: str = ""
+    """What to recall for; empty means the last messages."""
+    kinds: tuple[RecordKind, ...] = ()
+    namespace: tuple[str, ...] = ()
+    min_relevance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationContext:
+    """What a language model should read before it answers."""
+
+    messages: tuple[StoredMessage, ...]
+    """The last ones, oldest first."""
+    earlier_count: int
+    summary: str = ""
+    summary_time: datetime | None = None
+    recall: RecallAnswer | None = None
+    """None if there was nothing to ask."""
+    tokens: int = 0
+    tokenizer: Tokenizer = Tokenizer.UTF8
+
+
+class ConversationNotFoundError(NotFoundError):
+    """The user has no conversation with this id."""
+
+    reason = ErrorReason.CONVERSATION_NOT_FOUND
+
+    def __init__(self, conversation_id: str) -> None:
+        self.conversation_id = conversation_id
+        super().__init__(not_found_message("conversation", (conversation_id,)))
+
+
+class MessageNotFoundError(NotFoundError):
+    """The conversation has no message with this id, or with some of these ids."""
+
+    reason = ErrorReason.MESSAGE_NOT_FOUND
+
+    def __init__(self, *message_ids: str) -> None:
+        self.message_id, self.message_ids = message_ids[0], message_ids
+        super().__init__(not_found_message("message", message_ids))
+
+
+class MessageExistsError(MnemonError):
+    """The conversation has a message with this id that says something else."""
+
+    reason = ErrorReason.MESSAGE_EXISTS
+
+    def __init__(self, message_id: str) -> None:
+        self.message_id = message_id
+        super().__init__(
+            f"the conversation has another message with the id {message_id!r}; omit the id for a new message, or "
+            "delete that one first"
+        )

@@ -6,29 +6,26 @@ MnemonError
 ├── NotFoundError
 │   ├── DocumentNotFoundError          (also a KnowledgeStoreError)
 │   ├── MemoryNotFoundError, EventNotFoundError, FactNotFoundError
+│   ├── ConversationNotFoundError, MessageNotFoundError, MessageExistsError    (in conversations.py)
 │   ├── RuleNotFoundError, DecisionNotFoundError, ToolNotFoundError
 │   └── KeyNotFoundError, TenantNotFoundError    (in access/errors.py, like others about tenants)
 ├── UnauthenticatedError               the caller has no valid credential
 ├── PermissionDeniedError              the caller's role does not allow it
 │   └── TenantSuspendedError           the caller's tenant is not served for now
 ├── EventExistsError, FactExistsError, MemoryExistsError, TenantExistsError
-├── ToolUnreachableError               an operator's endpoint does not answer
-├── ToolFailedError                    an operator's endpoint answers with an error
+├── ToolUnreachableError, ToolFailedError    an operator's endpoint does not answer, or with an error
 ├── CursorExpiredError                 the log no longer has the changes after it
 ├── RequestIdReusedError               the request_id was used for another request
 ├── InvalidOperationError              the state of the resource forbids it
 ├── MergeRuleError                     the rules would be inconsistent; nothing changed
-│   ├── RuleExistsError
-│   ├── RuleInUseError                 others extend it
-│   ├── CircularInheritanceError
-│   └── UnknownBaseRuleError
+│   ├── RuleExistsError, RuleInUseError
+│   └── CircularInheritanceError, UnknownBaseRuleError
 ├── RevisionMismatchError              changed since it was read
 ├── TooManyRequestsError               come back after `retry_after_s`
 │   ├── TooManyVaultsError             the limit of open vaults is reached and all are in use
 │   └── ThrottledError                 writes are being limited
 ├── QuotaExceededError                 the tenant or the caller has used up a quota
-├── StorageFullError                   no space left on the disk
-├── StorageFailedError                 the disk failed; writes stop until the vault is reopened
+├── StorageFullError, StorageFailedError    the disk is full; or it failed, and writes stop
 ├── RecordDamagedError                 stored bytes are not those written
 │   ├── PageDamagedError               (in damage.py) in these pages of a database
 │   └── CommitsLostError               (in damage.py) at the end of the write-ahead log
@@ -107,6 +104,9 @@ class ErrorReason(StrEnum):
     TENANT_EXISTS = "TENANT_EXISTS"
     TENANT_SUSPENDED = "TENANT_SUSPENDED"
     EVENT_EXISTS = "EVENT_EXISTS"
+    CONVERSATION_NOT_FOUND = "CONVERSATION_NOT_FOUND"
+    MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
+    MESSAGE_EXISTS = "MESSAGE_EXISTS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class NotFoundError(MnemonError):
     """The requested id does not exist."""
 
 
-def _not_found_message(noun: str, ids: Sequence[str]) -> str:
+def not_found_message(noun: str, ids: Sequence[str]) -> str:
     more = f"; {len(ids):,} of the ids are missing" if len(ids) > 1 else ""
     return f"no {noun} has the id {' or '.join(map(repr, ids[:5]))}{more}"
 
@@ -172,7 +172,7 @@ class MemoryNotFoundError(NotFoundError):
 
     def __init__(self, *memory_ids: str, noun: str = "memory") -> None:
         self.memory_id, self.memory_ids = memory_ids[0], memory_ids
-        super().__init__(_not_found_message(noun, memory_ids))
+        super().__init__(not_found_message(noun, memory_ids))
 
 
 class UnauthenticatedError(MnemonError):
@@ -222,7 +222,7 @@ class EventNotFoundError(NotFoundError):
 
     def __init__(self, *event_ids: str) -> None:
         self.event_id, self.event_ids = event_ids[0], event_ids
-        super().__init__(_not_found_message("event", event_ids))
+        super().__init__(not_found_message("event", event_ids))
 
 
 class FactNotFoundError(NotFoundError):

@@ -61,6 +61,8 @@ class RecallQuery:
     min_relevance: float = 0.0
     min_confidence: float | None = None
     view: View = View.STANDARD
+    excluded: frozenset[str] = frozenset()
+    """Ids of events that are no answer, because the caller has them already."""
 
     @property
     def has_span(self) -> bool:

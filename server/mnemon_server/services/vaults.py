@@ -19,6 +19,7 @@ from mnemon_server.services.background.gauges import VaultGauges
 from mnemon_server.services.backup.store import BackupStore
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.service import ConflictStore
+from mnemon_server.services.conversations.store import ConversationStore
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.erasure.store import Eraser
 from mnemon_server.services.events.store import EventStore
@@ -55,6 +56,7 @@ class OpenVault:
     backups: BackupStore
     erasure: Eraser
     recall: RecallStore
+    conversations: ConversationStore
     feed: ChangeFeed
     model: EmbeddingModel
     """Makes the vectors."""

@@ -26,6 +26,8 @@ from mnemon.v1 import (
     changes_pb2_grpc,
     conflicts_pb2,
     conflicts_pb2_grpc,
+    conversation_pb2,
+    conversation_pb2_grpc,
     episodic_pb2,
     episodic_pb2_grpc,
     erase_pb2,
@@ -83,6 +85,7 @@ from mnemon_server.transport.servicers.backup import BackupServicer
 from mnemon_server.transport.servicers.bridge import BridgeServicer
 from mnemon_server.transport.servicers.change import ChangeServicer
 from mnemon_server.transport.servicers.conflict import ConflictServicer
+from mnemon_server.transport.servicers.conversations import ConversationServicer
 from mnemon_server.transport.servicers.erase import EraseServicer
 from mnemon_server.transport.servicers.events import EventServicer
 from mnemon_server.transport.servicers.facts import FactServicer
@@ -156,6 +159,7 @@ DESCRIPTORS = tuple(
         backup_pb2,
         erase_pb2,
         recall_pb2,
+        conversation_pb2,
         changes_pb2,
         server_pb2,
     )
@@ -165,7 +169,7 @@ SERVICES = tuple(service.full_name for service in DESCRIPTORS)
 _PATHS = frozenset(f"/{service.full_name}/{method.name}" for service in DESCRIPTORS for method in service.methods)
 INDEXED_SERVICES = tuple(
     service.full_name
-    for file in (semantic_pb2, episodic_pb2, recall_pb2)
+    for file in (semantic_pb2, episodic_pb2, recall_pb2, conversation_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 """The services that serve once the indexes are warm."""
@@ -221,6 +225,7 @@ class GrpcServer:
         self._backups = BackupServicer()
         self._erasures = EraseServicer()
         self._recall = RecallServicer()
+        self._conversations = ConversationServicer()
         self._changes = ChangeServicer()
         self._info = ServerServicer(settings)
         self._answers = AnswerMemory(settings.answer_memory_mib << 20)
@@ -375,6 +380,7 @@ class GrpcServer:
         backup_pb2_grpc.add_BackupServiceServicer_to_server(self._backups, services)
         erase_pb2_grpc.add_EraseServiceServicer_to_server(self._erasures, services)
         recall_pb2_grpc.add_RecallServiceServicer_to_server(self._recall, services)
+        conversation_pb2_grpc.add_ConversationServiceServicer_to_server(self._conversations, services)
         changes_pb2_grpc.add_ChangeServiceServicer_to_server(self._changes, services)
         server_pb2_grpc.add_ServerServiceServicer_to_server(self._info, services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
@@ -421,6 +427,7 @@ class GrpcServer:
             self._backups,
             self._erasures,
             self._recall,
+            self._conversations,
             self._changes,
             self._info,
         )

@@ -19,6 +19,7 @@ from mnemon_server.domain.access.errors import (
     TenantSuspendedError,
 )
 from mnemon_server.domain.backup import BackupError
+from mnemon_server.domain.conversations import ConversationNotFoundError, MessageExistsError, MessageNotFoundError
 from mnemon_server.domain.damage import CommitsLostError, PageDamagedError, VaultDamagedError
 from mnemon_server.services.limits.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
@@ -45,6 +46,8 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.RuleNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.DecisionNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.EventNotFoundError: grpc.StatusCode.NOT_FOUND,
+    ConversationNotFoundError: grpc.StatusCode.NOT_FOUND,
+    MessageNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.FactNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.ToolNotFoundError: grpc.StatusCode.NOT_FOUND,
     KeyNotFoundError: grpc.StatusCode.NOT_FOUND,
@@ -55,6 +58,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     TenantNotFoundError: grpc.StatusCode.NOT_FOUND,
     TenantExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.EventExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    MessageExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.FactExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.MemoryExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.ToolUnreachableError: grpc.StatusCode.UNAVAILABLE,
@@ -200,27 +204,27 @@ def _internal(error: BaseException) -> Failure:
     )
 
 
+_RESOURCES: Mapping[type[errors.MnemonError], tuple[str, str]] = {
+    errors.DocumentNotFoundError: ("Document", "doc_id"),
+    errors.MemoryNotFoundError: ("Memory", "memory_id"),
+    errors.RuleNotFoundError: ("MergeRuleConfig", "name"),
+    errors.DecisionNotFoundError: ("Decision", "decision_id"),
+    errors.EventNotFoundError: ("EpisodicEvent", "event_id"),
+    ConversationNotFoundError: ("Conversation", "conversation_id"),
+    MessageNotFoundError: ("ConversationMessage", "message_id"),
+    errors.FactNotFoundError: ("Fact", "key"),
+    errors.ToolNotFoundError: ("Tool", "name"),
+    KeyNotFoundError: ("ApiKey", "key_id"),
+    TenantNotFoundError: ("Tenant", "tenant"),
+    TenantExistsError: ("Tenant", "tenant"),
+}
+"""The types of resources that errors are about, and the attributes with their names."""
+
+
 def _resource(error: errors.MnemonError) -> tuple[str, str] | None:
-    match error:
-        case errors.DocumentNotFoundError():
-            return "Document", error.doc_id
-        case errors.MemoryNotFoundError():
-            return "Memory", error.memory_id
-        case errors.RuleNotFoundError():
-            return "MergeRuleConfig", error.name
-        case errors.DecisionNotFoundError():
-            return "Decision", error.decision_id
-        case errors.EventNotFoundError():
-            return "EpisodicEvent", error.event_id
-        case errors.FactNotFoundError():
-            return "Fact", error.key
-        case errors.ToolNotFoundError():
-            return "Tool", error.name
-        case KeyNotFoundError():
-            return "ApiKey", error.key_id
-        case TenantNotFoundError() | TenantExistsError():
-            return "Tenant", error.tenant
-    return None
+    if (named := _RESOURCES.get(type(error))) is None:
+        return None
+    return named[0], getattr(error, named[1])
 
 
 def _quota(error: errors.MnemonError) -> tuple[str, str] | None:

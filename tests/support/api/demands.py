@@ -18,13 +18,18 @@ from mnemon_server.domain.access.quotas import WHOLE
 from mnemon_server.domain.access.tenants import DISPLAY_NAME_BYTES_MAX, REASON_BYTES_MAX
 from mnemon_server.domain.bridge import CONTENT_MAX_MAX, CONTENT_MAX_MIN
 from mnemon_server.domain.conflicts import CONFLICTS_MAX
+from mnemon_server.domain.conversations import ARGUMENTS_BYTES_MAX, MESSAGE_ID_BYTES_MAX, MESSAGES_MAX, SPEAKER_KEY
+from mnemon_server.domain.conversations import NAME_BYTES_MAX as MESSAGE_NAME_BYTES_MAX
+from mnemon_server.domain.conversations import ROLE_BYTES_MAX as MESSAGE_ROLE_BYTES_MAX
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX, DOC_ID_BYTES_MAX, QUERY_BYTES_MAX
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.events import (
     CONTEXT_BYTES_MAX,
+    CONVERSATION_BYTES_MAX,
     EVENT_ID_BYTES_MAX,
     EVENT_TYPE_BYTES_MAX,
     LAST_DAYS_MAX,
+    PAYLOAD_BYTES_MAX,
 )
 from mnemon_server.domain.events import LIMIT_MAX as EVENTS_MAX
 from mnemon_server.domain.events import SOURCE_BYTES_MAX as EVENT_SOURCE_BYTES_MAX
@@ -143,6 +148,10 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "memory_id": _ID,
     "memory_ids": _ID,
     "decision_id": _ID,
+    **dict.fromkeys(("last", "max_messages"), _numbers(0, MESSAGES_MAX)),
+    **dict.fromkeys(("conversation_id", "message_ids"), _said(CONVERSATION_BYTES_MAX)),
+    **dict.fromkeys(("conversation", "after_message_id"), _any_id(CONVERSATION_BYTES_MAX)),
+    "payload": _text(PAYLOAD_BYTES_MAX),
     "event_id": _said(EVENT_ID_BYTES_MAX),
     "event_ids": _said(EVENT_ID_BYTES_MAX),
     "event_types": _any_id(EVENT_TYPE_BYTES_MAX),
@@ -174,6 +183,22 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "EpisodicEvent.content": _text(CONTENT_BYTES_MAX),
     "EpisodicEvent.context": _text(CONTEXT_BYTES_MAX),
     "EpisodicEvent.source": _text(EVENT_SOURCE_BYTES_MAX),
+    "ConversationMessage.message_id": _any_id(MESSAGE_ID_BYTES_MAX),
+    "ConversationMessage.role": _said(MESSAGE_ROLE_BYTES_MAX),
+    "ConversationMessage.name": _any_id(MESSAGE_NAME_BYTES_MAX),
+    "ConversationMessage.content": _text(CONTENT_BYTES_MAX),
+    "ConversationMessage.tool_call_id": _any_id(MESSAGE_ID_BYTES_MAX),
+    "MessageToolCall.id": _any_id(MESSAGE_ID_BYTES_MAX),
+    "MessageToolCall.name": _said(MESSAGE_NAME_BYTES_MAX),
+    "MessageToolCall.arguments": _text(ARGUMENTS_BYTES_MAX),
+    **{
+        f"{message}.{name}": schema
+        for message in ("RecallRequest", "GetConversationContextRequest")
+        for name, schema in (
+            ("max_tokens", _numbers(0, TOKENS_MAX)),
+            ("tokenizer", {"pattern": whole(f"(?:{'|'.join(map(re.escape, Tokenizer))})?")}),
+        )
+    },
     "EraseRequest.user": _filled(SCOPE_BYTES_MAX),
     "Fact.key": _any_id(KEY_BYTES_MAX),
     "Fact.ttl": _seconds(_MICROSECONDS, TTL_MAX),
@@ -203,8 +228,6 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "RecallMessage.role": _text(ROLE_BYTES_MAX),
     "RecallMessage.content": _text(QUERY_BYTES_MAX),
     "RecallRequest.limit": _numbers(0, RECALL_MAX),
-    "RecallRequest.max_tokens": _numbers(0, TOKENS_MAX),
-    "RecallRequest.tokenizer": {"pattern": whole(f"(?:{'|'.join(map(re.escape, Tokenizer))})?")},
     "RoutingPolicy.content_max": _numbers(CONTENT_MAX_MIN, CONTENT_MAX_MAX),
     "RoutingPolicy.event_types": _said(EVENT_TYPE_BYTES_MAX),
     "SearchDocumentsRequest.limit": _numbers(0),
@@ -229,6 +252,7 @@ _FIELDS: Final[Mapping[str, Schema]] = {
 
 _LISTS: Final[Mapping[str, Schema]] = {
     "metadata": {"propertyNames": _METADATA_KEY},
+    "ConversationMessage.metadata": {"propertyNames": {**_METADATA_KEY, "not": {"const": SPEAKER_KEY}}},
     "DeleteDocumentsRequest.filters": {"propertyNames": _METADATA_KEY},
     "set_metadata": {"propertyNames": _METADATA_KEY},
     "source_priority": {"propertyNames": _said(SOURCE_BYTES_MAX)},
@@ -247,6 +271,7 @@ _SPECIFIED: Final = frozenset(
         "DetectionConfig.signals",
         "EraseFilter.kind",
         "ExportSelection.kinds",
+        "GetConversationContextRequest.kinds",
         "ListToolsRequest.actions_permitted",
         "RecallFilter.kind",
         "RecallRequest.kinds",
@@ -255,7 +280,15 @@ _SPECIFIED: Final = frozenset(
 )
 """The fields whose value must be another one than that of a field that is left out."""
 
+_OF_CONVERSATIONS: Final = (
+    "AppendMessagesRequest",
+    "DeleteConversationRequest",
+    "DeleteMessagesRequest",
+    "GetConversationContextRequest",
+    "ListMessagesRequest",
+)
 REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(_OF_CONVERSATIONS, ("scope",)),
     "BatchGetFactsRequest": ("names",),
     "Condition": ("field", "comparator", "values"),
     "DeleteDocumentRequest": ("doc_id",),
@@ -294,6 +327,7 @@ _STATEMENT: Final = {
 INSIDE: Final[Mapping[str, Schema]] = {
     "CreateMemoryRequest.memory": {"properties": {"content": _GIVEN}, "required": ["content"]},
     "EpisodicEvent.scope": _USER,
+    **{f"{request}.scope": _USER for request in _OF_CONVERSATIONS},
     "IndexDocumentRequest.document": {
         "properties": {"docId": _GIVEN, "content": _GIVEN},
         "required": ["docId", "content"],
@@ -326,6 +360,19 @@ _CHANGE: Final = {
     ]
 }
 WHOLE_MESSAGES: Final[Mapping[str, Schema]] = {
+    "DeleteMessagesRequest": {
+        "oneOf": [
+            _set("messageIds", _SOME),
+            _set("last", {"type": "integer", "minimum": 1}),
+            _set("afterMessageId", _NAMED),
+        ]
+    },
+    "ListMessagesRequest": {
+        "not": {
+            "required": ["last", "newestFirst"],
+            "properties": {"last": {"minimum": 1}, "newestFirst": {"const": True}},
+        }
+    },
     "DeleteDocumentsRequest": {"anyOf": [_set("filter", _SOMETHING), _set("filters", _SOMETHING)]},
     "DeleteSemanticMemoriesRequest": {"oneOf": [_set("memoryIds", _SOME), _set("filter", _SOMETHING)]},
     "FactFilter": {"anyOf": [_set("namespace", _SOME), _set("subtree", {"const": True})]},

@@ -113,6 +113,17 @@ EXAMPLES: Final = (
         {"query": "Where does Ada live?", "scope": _ADA, "maxTokens": 200},
         "Ada lives in Munich.",
     ),
+    Example(
+        "ConversationService/AppendMessages",
+        {"scope": _ADA, "conversationId": "trip", "messages": [{"role": "user", "content": "Book me a window seat."}]},
+        '"receipts"',
+    ),
+    Example("ConversationService/ListConversations", {"scope": _ADA}, '"trip"'),
+    Example(
+        "ConversationService/GetConversationContext",
+        {"scope": _ADA, "conversationId": "trip", "maxTokens": 500},
+        "Book me a window seat.",
+    ),
     Example("ToolService/ListTools", {}, '"search_memory"'),
     Example(
         "ToolService/CallTool",

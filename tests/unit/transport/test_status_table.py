@@ -16,6 +16,7 @@ from mnemon_server.domain.access.errors import (
     TenantSuspendedError,
 )
 from mnemon_server.domain.backup import BackupError
+from mnemon_server.domain.conversations import ConversationNotFoundError, MessageExistsError, MessageNotFoundError
 from mnemon_server.domain.damage import CommitsLostError, PageDamagedError, VaultDamagedError
 from mnemon_server.domain.errors import ErrorReason, FieldViolation, MnemonError
 from mnemon_server.services.bridge.ledger import ChangedError
@@ -53,6 +54,9 @@ SAMPLES = [
     TenantNotFoundError("acme"),
     TenantExistsError("acme"),
     errors.EventExistsError("e-1"),
+    ConversationNotFoundError("trip"),
+    MessageNotFoundError("m-1"),
+    MessageExistsError("m-1"),
     errors.FactExistsError("seat"),
     errors.MemoryExistsError("m-1"),
     errors.ToolUnreachableError("it does not answer"),

@@ -10,6 +10,7 @@ from mnemon._async.backups import AsyncBackups
 from mnemon._async.bridge import AsyncBridge
 from mnemon._async.changes import AsyncChanges
 from mnemon._async.conflicts import AsyncConflicts
+from mnemon._async.conversations import AsyncConversations
 from mnemon._async.documents import AsyncDocuments
 from mnemon._async.erasures import AsyncErasures
 from mnemon._async.facts import AsyncFacts
@@ -44,6 +45,7 @@ class AsyncClient:
         conflicts   statements that conflict: detect, decide, merge, undo
         rules       the rules by which conflicts are decided
         timeline    events, ordered by when they happened
+        conversations   what was said, in order, and what to read before an answer
         bridge      makes statements of events
         facts       JSON objects under keys of namespaces
         tools       memory as tools for a language model
@@ -122,6 +124,7 @@ class AsyncClient:
         self.conflicts = AsyncConflicts(connection)
         self.rules = AsyncRules(connection)
         self.timeline = AsyncTimeline(connection)
+        self.conversations = AsyncConversations(connection)
         self.bridge = AsyncBridge(connection)
         self.facts = AsyncFacts(connection)
         self.tools = AsyncTools(connection)

@@ -56,12 +56,12 @@ def messages_to_pb(given: Sequence[Mapping[str, Any]]) -> list[recall_pb2.Recall
         if not hasattr(turn, "keys") or "content" not in turn:
             raise invalid(f"messages[{number}]", 'must be a mapping such as {"role": "user", "content": "..."}')
         role = convert.text(f"messages[{number}].role", turn.get("role", ""))
-        content = _text_of(f"messages[{number}].content", turn["content"])
+        content = text_of(f"messages[{number}].content", turn["content"])
         found.append(recall_pb2.RecallMessage(role=role, content=content))
     return found
 
 
-def _text_of(field: str, content: object) -> str:
+def text_of(field: str, content: object) -> str:
     """The text of a message, which is null beside calls of tools, or has parts, some of which are texts."""
     if content is None:
         return ""

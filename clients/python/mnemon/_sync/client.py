@@ -15,6 +15,7 @@ from mnemon._sync.backups import Backups
 from mnemon._sync.bridge import Bridge
 from mnemon._sync.changes import Changes
 from mnemon._sync.conflicts import Conflicts
+from mnemon._sync.conversations import Conversations
 from mnemon._sync.documents import Documents
 from mnemon._sync.erasures import Erasures
 from mnemon._sync.facts import Facts
@@ -45,6 +46,7 @@ class Client:
         conflicts   statements that conflict: detect, decide, merge, undo
         rules       the rules by which conflicts are decided
         timeline    events, ordered by when they happened
+        conversations   what was said, in order, and what to read before an answer
         bridge      makes statements of events
         facts       JSON objects under keys of namespaces
         tools       memory as tools for a language model
@@ -123,6 +125,7 @@ class Client:
         self.conflicts = Conflicts(connection)
         self.rules = Rules(connection)
         self.timeline = Timeline(connection)
+        self.conversations = Conversations(connection)
         self.bridge = Bridge(connection)
         self.facts = Facts(connection)
         self.tools = Tools(connection)

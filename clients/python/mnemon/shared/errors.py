@@ -5,12 +5,14 @@ MnemonError                             code, reason, request_id
 │   ├── InvalidCursorError              of another vault, damaged or forged
 │   └── InvalidPageTokenError
 ├── NotFoundError
+│   ├── ConversationNotFoundError
 │   ├── DecisionNotFoundError
 │   ├── DocumentNotFoundError
 │   ├── EventNotFoundError              of the timeline
 │   ├── FactNotFoundError
 │   ├── KeyNotFoundError                of an API key
 │   ├── MemoryNotFoundError
+│   ├── MessageNotFoundError            of a conversation
 │   ├── RuleNotFoundError
 │   ├── TenantNotFoundError
 │   └── ToolNotFoundError
@@ -18,6 +20,7 @@ MnemonError                             code, reason, request_id
 │   ├── EventExistsError
 │   ├── FactExistsError
 │   ├── MemoryExistsError
+│   ├── MessageExistsError              of a conversation
 │   ├── RequestIdReusedError            the same request_id, another request
 │   ├── RuleExistsError
 │   └── TenantExistsError               or its files are still being removed
@@ -73,6 +76,7 @@ __all__ = [
     "CircularInheritanceError",
     "ClientClosedError",
     "ConfigurationError",
+    "ConversationNotFoundError",
     "CursorExpiredError",
     "DataLossError",
     "DeadlineExceededError",
@@ -97,6 +101,8 @@ __all__ = [
     "KeyNotFoundError",
     "MemoryExistsError",
     "MemoryNotFoundError",
+    "MessageExistsError",
+    "MessageNotFoundError",
     "MessageTooLargeError",
     "MnemonError",
     "NotFoundError",
@@ -213,6 +219,14 @@ class EventNotFoundError(NotFoundError):
     """No event of the timeline has this id, or it was pruned."""
 
 
+class ConversationNotFoundError(NotFoundError):
+    """The user has no conversation with this id."""
+
+
+class MessageNotFoundError(NotFoundError):
+    """The conversation has no message with this id."""
+
+
 class MemoryNotFoundError(NotFoundError):
     """No memory has this id, or it was deleted."""
 
@@ -265,6 +279,10 @@ class TenantExistsError(AlreadyExistsError):
 
 class EventExistsError(AlreadyExistsError):
     """An event of another user has this id."""
+
+
+class MessageExistsError(AlreadyExistsError):
+    """The conversation has a message with this id that says something else."""
 
 
 class FactExistsError(AlreadyExistsError):

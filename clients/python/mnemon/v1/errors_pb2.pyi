@@ -141,6 +141,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED. The caller's tenant is suspended, or is being deleted; the message gives the reason."""
     ERROR_REASON_EVENT_EXISTS: _ErrorReason.ValueType  # 51
     """ALREADY_EXISTS. An event of another user has this id."""
+    ERROR_REASON_CONVERSATION_NOT_FOUND: _ErrorReason.ValueType  # 52
+    """NOT_FOUND. The user has no conversation with this id."""
+    ERROR_REASON_MESSAGE_NOT_FOUND: _ErrorReason.ValueType  # 53
+    """NOT_FOUND. The conversation has no message with this id."""
+    ERROR_REASON_MESSAGE_EXISTS: _ErrorReason.ValueType  # 54
+    """ALREADY_EXISTS. The conversation has a message with this id that says something else."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error contains (domain "mnemon", the name without
@@ -269,4 +275,10 @@ ERROR_REASON_TENANT_SUSPENDED: ErrorReason.ValueType  # 50
 """PERMISSION_DENIED. The caller's tenant is suspended, or is being deleted; the message gives the reason."""
 ERROR_REASON_EVENT_EXISTS: ErrorReason.ValueType  # 51
 """ALREADY_EXISTS. An event of another user has this id."""
+ERROR_REASON_CONVERSATION_NOT_FOUND: ErrorReason.ValueType  # 52
+"""NOT_FOUND. The user has no conversation with this id."""
+ERROR_REASON_MESSAGE_NOT_FOUND: ErrorReason.ValueType  # 53
+"""NOT_FOUND. The conversation has no message with this id."""
+ERROR_REASON_MESSAGE_EXISTS: ErrorReason.ValueType  # 54
+"""ALREADY_EXISTS. The conversation has a message with this id that says something else."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

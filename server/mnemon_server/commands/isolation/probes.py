@@ -45,6 +45,15 @@ def _probe(method: str, *messages: Json, shares: bool = False, keeps: str = "", 
     return Probe(method, messages or ({},), shares, keeps, until)
 
 
+def _conversation(name: str, scope: Json, text: str) -> Json:
+    """A message of a conversation."""
+    return {
+        "scope": scope,
+        "conversationId": name,
+        "messages": [{"role": "user", "messageId": each, "content": text} for each in ("first", "second")],
+    }
+
+
 def _stored(label: str, scope: Json, names: dict[str, str], word: str, requests: str) -> tuple[Probe, ...]:
     """Calls that store one record of each kind, with a word in every text of it."""
     text, said = f"{_TEXT} {word}", {"stringValue": word}
@@ -64,6 +73,10 @@ def _stored(label: str, scope: Json, names: dict[str, str], word: str, requests:
         _probe("FactService/PutFact", {"fact": fact, "requestId": f"{requests}-fact"}),
         _probe("EpisodicMemoryService/RecordEvent", {"event": event, "requestId": f"{requests}-event"}),
         _probe(
+            "ConversationService/AppendMessages",
+            {**_conversation(names["conversation"], scope, text), "requestId": f"{requests}-conversation"},
+        ),
+        _probe(
             "SemanticMemoryService/SaveSemanticMemory",
             {"memory": statement, "requestId": f"{requests}-statement", **_AS_IT_IS},
             keeps=names["statement"],
@@ -78,7 +91,10 @@ def _stored(label: str, scope: Json, names: dict[str, str], word: str, requests:
     )
 
 
-RECORDS: Final = ("document", "memory", "later", "last", "fact", "event", "statement", "merged", "second", "rule")
+RECORDS: Final = (
+    *("document", "memory", "later", "last", "fact", "event", "conversation"),
+    *("statement", "merged", "second", "rule"),
+)
 _NAMED: Final = {name: f"{{{name}}}" for name in RECORDS}
 _OWN: Final = {name: f"{{own_{name}}}" for name in _NAMED}
 
@@ -169,6 +185,10 @@ READS: Final = (
     _probe("FactService/ListNamespaces"),
     _probe("RecallService/Recall", {"query": _TEXT, "minConfidence": 0.0}),
     _probe("RecallService/Recall", {"query": _TEXT, "scope": _SCOPE, "namespace": ["{label}"]}),
+    _probe("ConversationService/ListConversations"),
+    _probe("ConversationService/ListConversations", {"scope": _SCOPE}),
+    _probe("ConversationService/ListMessages", {"scope": _SCOPE, "conversationId": "{conversation}"}),
+    _probe("ConversationService/GetConversationContext", {"scope": _SCOPE, "conversationId": "{conversation}"}),
     _probe("ToolService/ListTools"),
     _probe("ToolService/CallTool", {"tool": "search_memory", "arguments": {"query": _TEXT}, **_TOOL}),
     _probe("ToolService/GetProtocolStats"),
@@ -230,6 +250,16 @@ WRITES: Final = (
     _probe("EpisodicMemoryService/PruneEvents", {"eventIds": ["{event}"]}),
     _probe("EpisodicMemoryService/PruneEvents", {"before": "2100-01-01T00:00:00Z", "filter": {"scope": _SCOPE}}),
     _probe("EpisodicMemoryService/CompactTimeline"),
+    *(
+        _probe("ConversationService/AppendMessages", _conversation("{conversation}", scope, "overwritten"))
+        for scope in (_SCOPE, _OWN_SCOPE)
+    ),
+    _probe(
+        "ConversationService/AppendMessages",
+        {**_conversation("{own_last}", _OWN_SCOPE, "overwritten"), "requestId": "{request}-conversation"},
+    ),
+    _probe("ConversationService/DeleteMessages", {"scope": _SCOPE, "conversationId": "{conversation}", "last": 1}),
+    _probe("ConversationService/DeleteConversation", {"scope": _SCOPE, "conversationId": "{conversation}"}),
     _probe("BridgeService/UpdateRoutingPolicy", {"policy": {"minImportance": 0.9}, "updateMask": "minImportance"}),
     _probe("BridgeService/PauseBridge"),
     _probe("BridgeService/ResumeBridge"),

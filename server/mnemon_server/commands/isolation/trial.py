@@ -167,7 +167,7 @@ class Trial:
     def _names(self) -> dict[str, str]:
         """Names that nobody has."""
         ids = {name: str(uuid.uuid4()) for name in ("memory", "later", "event", "statement", "merged", "second")}
-        words = ("document", "last", "fact", "rule", "request", "label", "user", "secret")
+        words = ("document", "last", "fact", "conversation", "rule", "request", "label", "user", "secret")
         return {**ids, **{name: f"{name}{secrets.token_hex(5)}" for name in words}, "now": self._now}
 
     # Attempts

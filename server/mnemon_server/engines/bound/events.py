@@ -111,7 +111,7 @@ class BoundEvents:
         """Does nothing: the timeline belongs to others."""
 
     def _owned(self, write: EventWrite) -> EventWrite:
-        request = replace(write.request, owner=self._owner) if write.request else None
+        request = self._own(write.request)
         event = replace(write.event, scope=self._bounds.owned(write.event.scope))
         return EventWrite(event, write.id_is_new, request, write.is_imported)
 
@@ -133,12 +133,6 @@ class BoundEvents:
         )
         return any(bool(np.isin(event.sequence, sequences)) for sequences in mine)
 
-    # What concerns all events
-
-    def expired(self, before: datetime, *, limit: int) -> Expired:
-        """See Timeline."""
-        raise refused()
-
     def prune(
         self,
         events: Sequence[StoredEvent],
@@ -147,10 +141,21 @@ class BoundEvents:
         answer: Callable[[], str] | None = None,
         request: RequestKey | None = None,
     ) -> Future[int]:
-        """See Timeline."""
-        raise refused()
+        """See Timeline. Raises PermissionDeniedError if one of the events is another user's."""
+        if not all(map(self._sees, events)):
+            raise refused()
+        return self._events.prune(events, reason, answer=answer, request=self._own(request))
 
     def kept_answer(self, request: RequestKey) -> str | None:
+        """See Timeline."""
+        return self._events.kept_answer(replace(request, owner=self._owner))
+
+    def _own(self, request: RequestKey | None) -> RequestKey | None:
+        return replace(request, owner=self._owner) if request else None
+
+    # What concerns all events
+
+    def expired(self, before: datetime, *, limit: int) -> Expired:
         """See Timeline."""
         raise refused()
 

@@ -7,9 +7,8 @@ import apsw
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import from_microseconds
-from mnemon_server.domain.document_fields import changed_fields, is_replaced
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.encoding import document_digest, scope_values
+from mnemon_server.domain.encoding import changed_fields, document_digest, is_replaced, scope_values
 from mnemon_server.domain.errors import RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt

@@ -11,9 +11,8 @@ from typing import TypeVar
 from mnemon_server.domain.archive import ArchivedRecord, ArchiveHeader, ExportSelection, ExportSummary, VectorModel
 from mnemon_server.domain.changes import Change, ChangeFilter
 from mnemon_server.domain.clock import Clock
-from mnemon_server.domain.document_fields import document_matches
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.encoding import encode_metadata
+from mnemon_server.domain.encoding import document_matches, encode_metadata
 from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.facts import FactFilter
 from mnemon_server.domain.filters import RecordFilter

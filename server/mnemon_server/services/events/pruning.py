@@ -13,10 +13,11 @@ event is counted once, by the step that removed it, wherever the call was interr
 import asyncio
 import json
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -40,6 +41,13 @@ READ, READ_BYTES_MAX = 100, 4 << 20
 PAUSE_S = 0.01
 NAMED_MAX = 1_000
 NOTHING = np.empty(0, np.int64)
+
+
+class Choose(Protocol):
+    """Chooses the events to remove. Blocks."""
+
+    def __call__(self, *, is_resumed: bool) -> Sequences:
+        """Their sequences, ascending; `is_resumed` if an earlier call of the same request removed some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +146,13 @@ class EventPruning:
         self._offload = offload
         # No other step may remove events between their reading and their removal: they would be counted twice.
         self._step_turn = asyncio.Lock()
-        self._request_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._request_turns: WeakValueDictionary[tuple[EventEngine, str], asyncio.Lock] = WeakValueDictionary()
+
+    def over(self, events: EventEngine) -> "EventPruning":
+        """The same over a part of the events; all parts take turns."""
+        part = copy(self)
+        part._events = events
+        return part
 
     async def count(self, pruning: Pruning) -> PrunedEvents:
         """Returns what a pruning would remove; removes nothing."""
@@ -148,14 +162,22 @@ class EventPruning:
     async def prune(self, pruning: Pruning) -> PrunedEvents:
         """Removes events for good; see PruneEvents. If the caller goes away, it ends after the running step."""
         refuse(_violations(pruning))
-        key = pruning.key()
+
+        def choose(*, is_resumed: bool) -> Sequences:
+            # What an earlier call of the request removed is missing now, but was there.
+            return self._sequences(replace(pruning, allow_missing=pruning.allow_missing or is_resumed))
+
+        return await self.prune_chosen(choose, pruning.key())
+
+    async def prune_chosen(self, choose: Choose, key: RequestKey | None) -> PrunedEvents:
+        """Removes the events that `choose` returns for good; with a key, once."""
         if key is None:
-            sequences = await self._offload(self._sequences, pruning)
+            sequences = await self._offload(choose, is_resumed=False)
             return (await self._prune(sequences, PruneReason.REQUESTED)).pruned()
         # A request that is repeated while the first call is still running waits for its answer.
-        turn = self._request_turns.setdefault(key.request_id, asyncio.Lock())
+        turn = self._request_turns.setdefault((self._events, key.request_id), asyncio.Lock())
         async with turn:
-            return await self._prune_once(pruning, key)
+            return await self._prune_once(choose, key)
 
     async def prune_expired(self, sequences: Sequences) -> int:
         """Removes the events whose retention has ended; returns how many it removed."""
@@ -165,13 +187,11 @@ class EventPruning:
         """Removes events of an erasure; returns how many it removed."""
         return (await self._prune(sequences, PruneReason.REQUESTED)).count
 
-    async def _prune_once(self, pruning: Pruning, key: RequestKey) -> PrunedEvents:
+    async def _prune_once(self, choose: Choose, key: RequestKey) -> PrunedEvents:
         if (answer := await self._offload(self._events.kept_answer, key)) is not None:
             return replace(_Tally.from_values(json.loads(answer)).pruned(), replayed=True)
         progress = await self._offload(self._read_progress, key)
-        # What an earlier call of the request removed is missing now, but was there.
-        resumed = replace(pruning, allow_missing=pruning.allow_missing or progress.steps > 0)
-        sequences = await self._offload(self._sequences, resumed)
+        sequences = await self._offload(choose, is_resumed=progress.steps > 0)
         if progress.until is not None:
             sequences = sequences[sequences <= progress.until]
         return (await self._prune(sequences, PruneReason.REQUESTED, key, progress)).pruned()

@@ -111,7 +111,7 @@ class EventStore:
         self._use(events)
         self._compaction = SharedCompaction(events, self._offload)
         self.pruning = EventPruning(events, self._offload)
-        """Removes events for EventRetention."""
+        """Removes events, also for EventRetention and conversations."""
         self.health = EventsHealth(
             vault,
             write_latency=settings.write_latency,
@@ -132,7 +132,14 @@ class EventStore:
         """
         part = copy(self)
         part._use(events)
+        part.pruning = self.pruning.over(events)
         return part
+
+    @property
+    def engine(self) -> EventEngine:
+        """The events themselves, to read. Raises as all methods do until they are loaded."""
+        self._check_warm()
+        return self._events
 
     @property
     def is_warm(self) -> bool:

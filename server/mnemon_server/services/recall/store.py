@@ -1,7 +1,7 @@
 """The recall service: asks all kinds of records at once, and answers in one order."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
 
@@ -27,12 +27,12 @@ from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.ranking.fusion import Fusion
 from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.facts.tool_namespaces import ToolNamespaces
 from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX, Room
 from mnemon_server.services.recall.checks import query_violations
 from mnemon_server.services.recall.kinds import SEARCHES, Found, Question, Stores
 from mnemon_server.services.recall.packing import COUNTS, pack, with_passages
 from mnemon_server.services.recall.relevance import judged
-from mnemon_server.services.tools.namespaces import ToolNamespaces
 
 ITEM_TOKENS = 20
 """Most items take at least this much of a context, which limits how many are searched for it."""
@@ -107,6 +107,8 @@ class RecallStore:
         limit = max(query.limit, LIMIT_DEFAULT)
         if query.max_tokens and not query.limit:
             limit = min(max(query.max_tokens // ITEM_TOKENS, LIMIT_DEFAULT), LIMIT_MAX)
+        # What the caller has already is found first, and left out.
+        limit = min(limit + len(query.excluded) + len(query.messages), LIMIT_MAX)
         asked = Question(query, text, vector, of_model=query.vector is None, limit=limit, namespace=None)
         if query.namespace:
             return asked._replace(namespace=Namespace(query.namespace)), {}
@@ -141,7 +143,7 @@ def _answer(
     """
     items = _without_duplicates(
         sorted(
-            (item for each in found.values() for item in each.items),
+            _unknown(query, found.values()),
             key=lambda item: (-item.relevance, -item.time.timestamp()),
         )
     )
@@ -177,11 +179,25 @@ def _nearest(found: Iterable[Found]) -> list[float]:
     return [cosine for each in said if each is not None for cosine in each.nearest]
 
 
+def _unknown(query: RecallQuery, found: Iterable[Found]) -> Iterator[RecallItem]:
+    """The items that the caller does not have: neither the turns that ask, nor what is excluded."""
+    asked = {_plain(message.content) for message in query.messages}
+    for each in found:
+        for item in each.items:
+            if item.record.id not in query.excluded and (not asked or _plain(item.content) not in asked):
+                yield item
+
+
+def _plain(text: str) -> str:
+    """A text by which the same words are known in any form."""
+    return " ".join(text.split()).casefold()
+
+
 def _without_duplicates(items: Iterable[RecallItem]) -> list[RecallItem]:
     """The items in their order. One with the same text as an earlier one becomes a duplicate of that."""
     distinct: dict[str, RecallItem] = {}
     for item in items:
-        same = " ".join(item.content.split()).casefold()
+        same = _plain(item.content)
         first = distinct.get(same)
         distinct[same] = item if first is None else _joined(first, item)
     return list(distinct.values())

@@ -15,6 +15,7 @@ from mnemon_server.domain.tools import CallTool, ListedTool, ToolContext, ToolKi
 from mnemon_server.domain.validation import refuse
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.facts.store import FactStore
+from mnemon_server.services.facts.tool_namespaces import ToolNamespaces
 from mnemon_server.services.protocols.parsing import parse_tool_calls
 from mnemon_server.services.reading.answers import Room
 from mnemon_server.services.recall.store import RecallStore
@@ -38,7 +39,6 @@ from mnemon_server.services.tools.definitions import (
     search_definition,
     shortened_item,
 )
-from mnemon_server.services.tools.namespaces import ToolNamespaces
 
 _Found = tuple[Sequence[FactMatch | RecallItem], Relevance | None, bool]
 """What a search found, best first, how relevant the best is, and whether the answer ended before the last."""

@@ -56,7 +56,7 @@ def read_recall(request: pb.RecallRequest) -> RecallQuery:
         end=end,
         limit=request.limit,
         max_tokens=request.max_tokens,
-        tokenizer=_tokenizer(reader, request.tokenizer),
+        tokenizer=read_tokenizer(reader, request.tokenizer),
         min_relevance=request.min_relevance,
         min_confidence=request.min_confidence if request.HasField("min_confidence") else None,
         view=reader.enum("view", request.view, VIEWS),
@@ -65,7 +65,7 @@ def read_recall(request: pb.RecallRequest) -> RecallQuery:
     return query
 
 
-def _tokenizer(reader: Reader, name: str) -> Tokenizer:
+def read_tokenizer(reader: Reader, name: str) -> Tokenizer:
     if name and name not in _TOKENIZERS:
         reader.note("tokenizer", f"must be empty or one of {', '.join(map(repr, _TOKENIZERS))}")
     return _TOKENIZERS.get(name, Tokenizer.UTF8)

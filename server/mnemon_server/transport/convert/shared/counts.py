@@ -16,6 +16,8 @@ from google.protobuf.message import Message
 from mnemon_server.domain.access.bounds import ENTRIES_MAX as BOUNDS_MAX
 from mnemon_server.domain.archive import RECORDS_MAX
 from mnemon_server.domain.changes import RECORD_IDS_MAX
+from mnemon_server.domain.conversations import MESSAGES_MAX as CONVERSATION_MESSAGES_MAX
+from mnemon_server.domain.conversations import TOOL_CALLS_MAX
 from mnemon_server.domain.events import EVENT_TYPES_MAX, EVENTS_PER_MESSAGE_MAX, IDS_MAX
 from mnemon_server.domain.feed import TYPES_MAX
 from mnemon_server.domain.filters import PARTS_MAX
@@ -52,6 +54,7 @@ _BY_NAME: Mapping[str, int] = {
     "event_types": EVENT_TYPES_MAX,
     "fields": FIELDS_MAX,
     "memory_ids": MEMORY_IDS_MAX,
+    "message_ids": CONVERSATION_MESSAGES_MAX,
     "messages": MESSAGES_MAX,
     "names": NAMES_MAX,
     "passages": PASSAGES_MAX,
@@ -60,6 +63,7 @@ _BY_NAME: Mapping[str, int] = {
     "records": RECORDS_MAX,
     "requests": BULK_REQUESTS_MAX,
     "rules": RULES_MAX,
+    "tool_calls": TOOL_CALLS_MAX,
     "types": TYPES_MAX,
     "versions": 0,
 }
@@ -67,6 +71,7 @@ _BY_NAME: Mapping[str, int] = {
 _BY_FULL_NAME: Mapping[str, int] = {
     **dict.fromkeys(("mnemon.v1.CreateKeyRequest.users", "mnemon.v1.CreateKeyRequest.namespaces"), BOUNDS_MAX),
     "google.protobuf.FieldMask.paths": MASK_PATHS_MAX,
+    "mnemon.v1.AppendMessagesRequest.messages": CONVERSATION_MESSAGES_MAX,
     "mnemon.v1.BulkRecordEventsRequest.requests": EVENTS_PER_MESSAGE_MAX,
     "mnemon.v1.FilterList.filters": PARTS_MAX,
     "mnemon.v1.RecallRequest.kind_filters": len(RECALLED),

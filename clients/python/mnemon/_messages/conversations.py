@@ -1,0 +1,82 @@
+"""Messages of conversations, as callers and other programs write them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from mnemon._messages import convert
+from mnemon._messages.convert import invalid
+from mnemon._messages.recall import text_of
+from mnemon._messages.translation import request
+from mnemon._values.conversations import ConversationMessage, MessageToolCall
+from mnemon.v1 import conversation_pb2 as pb
+
+_SENT = (
+    *("role", "content", "message_id", "name", "tool_call_id", "payload"),
+    *("message_time", "importance", "metadata"),
+)
+_TEXTS = ("message_id", "role", "name", "tool_call_id", "payload")
+_KNOWN = {*_SENT, "tool_calls"}
+
+
+def messages_to_pb(given: Iterable[ConversationMessage | Mapping[str, Any]]) -> list[pb.ConversationMessage]:
+    """Messages to add, each a ConversationMessage or a mapping such as {"role": "user", "content": "..."}."""
+    if isinstance(given, str | Mapping | ConversationMessage):
+        raise invalid("messages", 'must be a list of messages, such as [{"role": "user", "content": "..."}]')
+    return [_message_to_pb(f"messages[{number}]", message) for number, message in enumerate(given)]
+
+
+def _message_to_pb(field: str, given: object) -> pb.ConversationMessage:
+    message = given if isinstance(given, ConversationMessage) else _message_of(field, given)
+    calls = [pb.MessageToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in message.tool_calls]
+    named = {name: getattr(message, name) for name in _SENT}
+    return request(pb.ConversationMessage, **named, tool_calls=calls)
+
+
+def _message_of(field: str, given: object) -> ConversationMessage:
+    """The message of a mapping as chat APIs have it; what has no field of its own is kept in the payload."""
+    if not isinstance(given, Mapping):
+        raise invalid(field, 'must be a mapping such as {"role": "user", "content": "..."}')
+    content = given.get("content")
+    calls = given.get("tool_calls") or ()
+    if not content and not calls and "content" not in given:
+        raise invalid(field, 'must have a "content", or "tool_calls"')
+    texts: dict[str, Any] = {name: convert.text(f"{field}.{name}", given.get(name) or "") for name in _TEXTS}
+    if not texts["payload"] and (isinstance(content, list) or set(given) - _KNOWN):
+        texts["payload"] = json.dumps(dict(given), ensure_ascii=False, default=_plain)
+    return ConversationMessage(
+        **texts,
+        content=text_of(f"{field}.content", content),
+        tool_calls=tuple(_call_of(f"{field}.tool_calls[{n}]", call) for n, call in enumerate(calls)),
+        message_time=given.get("message_time"),
+        importance=given.get("importance"),
+        metadata=given.get("metadata") or {},
+    )
+
+
+def _call_of(field: str, given: Any) -> MessageToolCall:
+    if isinstance(given, MessageToolCall):
+        return given
+    if not isinstance(given, Mapping):
+        raise invalid(field, 'must be a mapping with an "id" and a "function", or with a "name" and "arguments"')
+    # OpenAI nests the function, others do not; the arguments are text, or the object itself.
+    function = given.get("function") or given
+    arguments = function.get("arguments", function.get("args", ""))
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False, default=_plain)
+    return MessageToolCall(
+        convert.text(f"{field}.id", given.get("id") or ""),
+        convert.text(f"{field}.name", function.get("name") or ""),
+        arguments,
+    )
+
+
+def _plain(value: object) -> object:
+    """A value that JSON lacks, as text."""
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def ids_to_pb(field: str, given: Sequence[str] | str) -> list[str]:
+    """Ids of messages; a single one may be given as such."""
+    return [convert.text(field, each) for each in ([given] if isinstance(given, str) else given)]

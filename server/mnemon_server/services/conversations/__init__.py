@@ -1,0 +1,1 @@
+"""Conversations: messages, which are events of the timeline, and what to read before an answer."""

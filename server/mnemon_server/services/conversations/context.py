@@ -1,0 +1,130 @@
+"""Packs what a language model should read before it answers: the last messages, a summary, and what is recalled."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mnemon_server.domain.conversations import (
+    CONTEXT_TOKENS_DEFAULT,
+    ContextQuery,
+    ConversationContext,
+    ConversationKey,
+    Message,
+    StoredMessage,
+)
+from mnemon_server.domain.documents import QUERY_BYTES_MAX
+from mnemon_server.domain.events import Event
+from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.recall import RecallAnswer, RecallMessage, RecallQuery
+from mnemon_server.services.reading.answers import Room
+from mnemon_server.services.recall.packing import COUNTS
+from mnemon_server.services.recall.store import RecallStore
+
+MESSAGES_SHARE = 2
+"""The messages get this part of the tokens before anything is recalled: one in MESSAGES_SHARE."""
+SUMMARY_SHARE = 2
+"""A summary takes at most this part of what the messages leave."""
+ASKED_MAX = 8
+"""How many of the last messages are asked with."""
+UNASKED = ("system", "tool")
+"""Roles whose messages ask nothing."""
+
+
+class Asked(NamedTuple):
+    """What to pack."""
+
+    conversation: ConversationKey
+    query: ContextQuery
+    newest: Sequence[StoredMessage]
+    """The last messages, newest first."""
+    message_count: int
+    """Of the whole conversation."""
+    summary: Event | None
+
+
+async def pack_context(recall: RecallStore, asked: Asked, *, room: Room | None = None) -> ConversationContext:
+    """The context, within the tokens of the query. Raises the same as a recall."""
+    query, newest = asked.query, asked.newest
+    count = COUNTS[query.tokenizer]
+    sizes = [count(_said(each.message)) for each in newest]
+    left = query.max_tokens or CONTEXT_TOKENS_DEFAULT
+    taken = _fitting(sizes, left // MESSAGES_SHARE) or int(bool(sizes) and sizes[0] <= left)
+    left -= sum(sizes[:taken])
+    summary = asked.summary
+    if summary is not None:
+        size = count(summary.content)
+        summary, left = (summary, left - size) if size <= left // SUMMARY_SHARE else (None, left)
+    answer = await _recalled(recall, asked, taken, left, room)
+    recalled = set[str]()
+    if answer is not None:
+        left -= answer.context_tokens
+        recalled = {item.record.id for item in answer.items if item.record.kind is RecordKind.EVENT and item.citation}
+    while taken < len(newest) and sizes[taken] <= left and newest[taken].event_id not in recalled:
+        left -= sizes[taken]
+        taken += 1
+    messages = _without_loose_answers(newest[:taken][::-1])
+    left += sum(sizes[len(messages) : taken])
+    return ConversationContext(
+        messages=tuple(messages),
+        earlier_count=max(asked.message_count - len(messages), 0),
+        summary=summary.content if summary else "",
+        summary_time=summary.event_time if summary else None,
+        recall=answer,
+        tokens=(query.max_tokens or CONTEXT_TOKENS_DEFAULT) - left,
+        tokenizer=query.tokenizer,
+    )
+
+
+async def _recalled(
+    recall: RecallStore, asked: Asked, taken: int, tokens_max: int, room: Room | None
+) -> RecallAnswer | None:
+    """What is found for the last messages; None if they ask nothing."""
+    query = asked.query
+    turns = [each.message for each in asked.newest[:ASKED_MAX] if each.message.role not in UNASKED]
+    messages = tuple(RecallMessage(turn.role, _cut(turn.content)) for turn in turns[::-1] if turn.content.strip())
+    if not query.text.strip() and not messages:
+        return None
+    return await recall.recall(
+        RecallQuery(
+            text=query.text,
+            messages=() if query.text.strip() else messages,
+            scope=asked.conversation.scope,
+            namespace=query.namespace,
+            kinds=query.kinds,
+            # A recall without room for a context is one that has no context.
+            max_tokens=max(tokens_max, 1),
+            tokenizer=query.tokenizer,
+            min_relevance=query.min_relevance,
+            excluded=frozenset(each.event_id for each in asked.newest[:taken]),
+        ),
+        room=room,
+    )
+
+
+def _fitting(sizes: Sequence[int], tokens_max: int) -> int:
+    """How many of the first messages have at most this many tokens together."""
+    taken = total = 0
+    for size in sizes:
+        total += size
+        if total > tokens_max:
+            break
+        taken += 1
+    return taken
+
+
+def _said(message: Message) -> str:
+    """A message as a model reads it, to count its tokens."""
+    calls = "".join(f"{call.name}({call.arguments})\n" for call in message.tool_calls)
+    return f"{message.speaker}: {message.content}\n{calls}"
+
+
+def _without_loose_answers(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """The messages from the first on that answers no call of a tool that is missing: models refuse such answers."""
+    first = 0
+    while first < len(messages) and messages[first].message.tool_call_id:
+        first += 1
+    return list(messages[first:])
+
+
+def _cut(text: str) -> str:
+    """As much of a text as a question may have."""
+    return text.encode()[:QUERY_BYTES_MAX].decode(errors="ignore")

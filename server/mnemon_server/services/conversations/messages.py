@@ -1,0 +1,103 @@
+"""Messages as events of the timeline, and back.
+
+The id of an event is unique in the timeline, and that of a message only in its conversation, so the one is made from
+the other and the conversation. What an event has no field for is JSON in its payload.
+"""
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+from mnemon_server.domain.conversations import (
+    MESSAGE_TYPE,
+    SPEAKER_KEY,
+    ConversationKey,
+    Message,
+    StoredMessage,
+    ToolCall,
+)
+from mnemon_server.domain.encoding import scope_values
+from mnemon_server.domain.events import Event, StoredEvent
+from mnemon_server.domain.validation import normalised_metadata
+from mnemon_server.wire.events import decode
+
+_DIGEST_BYTES = 16
+
+
+def event_id_of(conversation: ConversationKey, message_id: str) -> str:
+    """The id of the event of a message. `conversation` has the whole scope of its messages."""
+    named = json.dumps([*scope_values(conversation.scope), conversation.conversation_id, message_id])
+    return f"message:{blake2b(named.encode(), digest_size=_DIGEST_BYTES).hexdigest()}"
+
+
+def message_id_of(request_id: str, number: int) -> str:
+    """The id of a message that has none of its own, so that a repeated request names the same messages."""
+    return blake2b(json.dumps([request_id, number]).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def to_event(conversation: ConversationKey, message: Message, now: datetime) -> Event:
+    """The event of a message that has an id; one without a time happens now."""
+    return Event(
+        event_id=event_id_of(conversation, message.message_id),
+        event_type=MESSAGE_TYPE,
+        event_time=message.time or now,
+        # An event must not be blank, and a message may be.
+        content="" if message.content.isspace() else message.content,
+        scope=conversation.scope,
+        importance=message.importance,
+        source=message.role,
+        metadata={**message.metadata, SPEAKER_KEY: message.speaker},
+        conversation=conversation.conversation_id,
+        payload=payload_of(message),
+    )
+
+
+def payload_of(message: Message) -> str:
+    """The parts of a message that its event has no field for."""
+    parts: dict[str, Any] = {
+        "message_id": message.message_id,
+        "name": message.name,
+        "tool_calls": message.tool_calls,
+        "tool_call_id": message.tool_call_id,
+        "payload": message.payload,
+        "blank": message.content if message.content.isspace() else "",
+    }
+    return json.dumps({name: part for name, part in parts.items() if part}, ensure_ascii=False)
+
+
+def from_event(stored: StoredEvent) -> StoredMessage:
+    """The message of an event. An event of this type that was recorded as such is a message, too."""
+    event = decode(stored.body)
+    parts = _parts_of(event)
+    message = Message(
+        role=event.source,
+        content=event.content or parts.get("blank", ""),
+        message_id=parts.get("message_id", event.event_id),
+        name=parts.get("name", ""),
+        tool_calls=tuple(ToolCall(*call) for call in parts.get("tool_calls", ())),
+        tool_call_id=parts.get("tool_call_id", ""),
+        payload=parts.get("payload", ""),
+        time=event.event_time,
+        importance=event.importance,
+        metadata={key: value for key, value in event.metadata.items() if key != SPEAKER_KEY},
+    )
+    return StoredMessage(message, event.event_id, stored.sequence)
+
+
+def says_the_same(stored: Message, asked: Message) -> bool:
+    """Whether a stored message is the one that a caller asks to store; one without a time matches any time."""
+    asked = replace(asked, time=asked.time or stored.time, metadata=normalised_metadata(asked.metadata))
+    return stored == asked
+
+
+def _parts_of(event: Event) -> dict[str, Any]:
+    """What `payload_of` wrote; the payload itself if a caller recorded the event."""
+    try:
+        parts = json.loads(event.payload)
+        conversation = ConversationKey(scope=event.scope, conversation_id=event.conversation)
+        own_id = event_id_of(conversation, parts["message_id"])
+    except (ValueError, TypeError, KeyError):
+        return {"payload": event.payload}
+    return parts if own_id == event.event_id else {"payload": event.payload}

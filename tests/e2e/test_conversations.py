@@ -1,0 +1,289 @@
+"""Conversations through the doors of a real server."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import mnemon
+import pytest
+from mnemon import Client, ConversationMessage, MessageToolCall, Scope
+
+from tests.support.access import guarded_server, make_key
+from tests.support.server import server_process, wait_until
+
+_numbers = count()
+CALL: dict[str, Any] = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "t1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}],
+}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with (
+        server_process(tmp_path_factory.mktemp("data")) as running,
+        Client(running.address()) as found,
+    ):
+        yield found
+
+
+@pytest.fixture
+def user() -> str:
+    """A user of whom nothing is stored."""
+    return f"user{next(_numbers)}"
+
+
+def said(*texts: str) -> list[dict[str, str]]:
+    """Turns of a user and an assistant."""
+    return [{"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(texts)]
+
+
+def texts(messages: Any) -> list[str]:
+    return [message.content for message in messages]
+
+
+def indexed(client: Client) -> None:
+    wait_until(lambda: not client.timeline.status().text_pending_count)
+
+
+def test_messages_come_back_as_they_were_said_in_their_order(client: Client, user: str) -> None:
+    noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    given = [
+        ConversationMessage("user", "What is the weather?", name="Ann", importance=0.7, metadata={"mood": "calm"}),
+        CALL,
+        {"role": "tool", "content": "sunny", "tool_call_id": "t1"},
+        {"role": "assistant", "content": [{"type": "text", "text": "It is sunny."}], "message_id": "last"},
+        # Said before the others, and added after them.
+        ConversationMessage("user", " \n", message_time=noon, payload='{"of": "mine"}'),
+    ]
+    receipts = client.conversations.append("c", given, user=user)
+
+    found = [*client.conversations.messages("c", user=user)]
+    assert texts(found) == ["What is the weather?", "", "sunny", "It is sunny.", " \n"]
+    assert [message.role for message in found] == ["user", "assistant", "tool", "assistant", "user"]
+    assert [(each.event_id, each.message_id) for each in found] == [
+        (receipt.event_id, receipt.message_id) for receipt in receipts
+    ]
+    first, call, answer, last, blank = found
+    assert (first.name, first.importance, first.metadata) == ("Ann", 0.7, {"mood": "calm"})
+    assert call.tool_calls == (MessageToolCall("t1", "weather", '{"city": "Bern"}'),)
+    assert call.as_chat() == {**CALL, "content": ""}
+    assert answer.tool_call_id == "t1"
+    assert last.message_id == "last" and '"type": "text"' in last.payload
+    assert (blank.message_time, blank.payload) == (noon, '{"of": "mine"}')
+
+
+def test_pages_run_forwards_and_backwards_and_end_with_the_last_ones(client: Client, user: str) -> None:
+    everything = [f"turn {number}" for number in range(25)]
+    client.conversations.append("c", said(*everything), user=user)
+
+    def read(**how: Any) -> list[str]:
+        return texts(client.conversations.messages("c", user=user, page_size=4, **how))
+
+    assert read() == everything
+    assert read(newest_first=True) == everything[::-1]
+    assert read(last=6) == everything[-6:]
+    with pytest.raises(mnemon.InvalidArgumentError, match="last: must be 0 with newest_first"):
+        read(last=6, newest_first=True)
+    assert texts(client.conversations.messages_page("c", user=user, last=3).messages) == everything[-3:]
+    assert [*client.conversations.messages("other", user=user)] == []
+    token = client.conversations.messages_page("c", user=user, page_size=4).next_page_token
+    with pytest.raises(mnemon.InvalidPageTokenError):
+        client.conversations.messages_page("c", user=user, newest_first=True, page_token=token)
+
+
+def test_a_repeated_call_adds_nothing_and_another_message_under_the_same_id_is_refused(
+    client: Client, user: str
+) -> None:
+    def append(*texts: str, **how: Any) -> list[bool]:
+        messages = [{"role": "user", "content": text, "message_id": f"m{n}"} for n, text in enumerate(texts)]
+        return [receipt.duplicate for receipt in client.conversations.append("c", messages, user=user, **how)]
+
+    assert append("yes", "yes") == [False, False]
+    assert append("yes", "yes", "no") == [True, True, False]
+    with pytest.raises(mnemon.MessageExistsError, match="'m2'"):
+        append("yes", "yes", "maybe", "new")
+    with pytest.raises(mnemon.InvalidArgumentError, match=r"messages\[1\].message_id"):
+        client.conversations.append("c", [{"role": "user", "content": "a", "message_id": "x"}] * 2, user=user)
+    assert texts(client.conversations.messages("c", user=user)) == ["yes", "yes", "no"]
+
+    unnamed = said("one", "two")
+    first = client.conversations.append("d", unnamed, user=user, request_id=f"{user}-r")
+    again = client.conversations.append("d", unnamed, user=user, request_id=f"{user}-r")
+    assert [each.message_id for each in first] == [each.message_id for each in again]
+    with pytest.raises(mnemon.RequestIdReusedError):
+        client.conversations.append("d", said("one", "three"), user=user, request_id=f"{user}-r")
+    assert texts(client.conversations.messages("d", user=user)) == ["one", "two"]
+
+
+def test_the_same_id_is_another_conversation_for_another_user_and_persona(client: Client, user: str) -> None:
+    other = f"{user}-other"
+    for whose in ({"user": user}, {"user": user, "persona": "coach"}, {"user": other}):
+        said_by = [{"role": "user", "content": f"I am {whose}.", "message_id": "1"}]
+        assert not client.conversations.append("c", said_by, **whose)[0].duplicate  # type: ignore[arg-type] # a scope
+
+    listed = [*client.conversations.list(user=user)]
+    assert [(each.conversation_id, each.scope, each.message_count) for each in listed] == [
+        ("c", Scope(user=user, persona="coach"), 1),
+        ("c", Scope(user=user), 1),
+    ]
+    assert len([*client.conversations.messages("c", user=user)]) == 2
+    assert len([*client.conversations.messages("c", user=user, persona="coach")]) == 1
+    assert client.conversations.delete("c", user=user, persona="coach").deleted_count == 1
+    assert len([*client.conversations.messages("c", user=other)]) == 1
+
+
+def test_conversations_are_listed_by_their_newest_message(client: Client, user: str) -> None:
+    for conversation in ("a", "b", "c", "a"):
+        client.conversations.append(conversation, said("hello", "hi"), user=user)
+    client.timeline.add("summary", "They greet.", user=user, conversation="b")
+
+    assert [each.conversation_id for each in client.conversations.list(user=user, page_size=2)] == ["a", "c", "b"]
+    counts = {each.conversation_id: each.message_count for each in client.conversations.list(user=user)}
+    assert counts == {"a": 4, "b": 2, "c": 2}
+
+
+def test_messages_are_removed_by_id_from_the_end_and_after_one(client: Client, user: str) -> None:
+    messages = [{"role": "user", "content": f"turn {n}", "message_id": f"m{n}"} for n in range(10)]
+    client.conversations.append("c", messages, user=user)
+
+    def left() -> list[str]:
+        return [message.message_id for message in client.conversations.messages("c", user=user)]
+
+    with pytest.raises(mnemon.MessageNotFoundError, match="'m99'"):
+        client.conversations.delete_messages("c", ["m0", "m99"], user=user)
+    assert client.conversations.delete_messages("c", ["m0", "m99"], allow_missing=True, user=user).deleted_count == 1
+    key = f"{user}-last"
+    first = client.conversations.delete_messages("c", last=2, user=user, request_id=key)
+    again = client.conversations.delete_messages("c", last=2, user=user, request_id=key)
+    assert (first.deleted_count, first.replayed, again.deleted_count, again.replayed) == (2, False, 2, True)
+    assert left() == [f"m{n}" for n in range(1, 8)]
+    assert client.conversations.delete_messages("c", after="m3", user=user).deleted_count == 4
+    assert left() == ["m1", "m2", "m3"]
+    with pytest.raises(mnemon.InvalidArgumentError, match="exactly one"):
+        client.conversations.delete_messages("c", "m1", last=1, user=user)
+
+    client.timeline.add("summary", "Turns.", user=user, conversation="c")
+    assert client.conversations.delete("c", user=user).deleted_count == 4
+    with pytest.raises(mnemon.ConversationNotFoundError, match="'c'"):
+        client.conversations.delete("c", user=user)
+    assert client.conversations.delete("c", user=user, allow_missing=True).deleted_count == 0
+
+
+def test_what_was_said_is_recalled_and_the_question_itself_is_not(client: Client, user: str) -> None:
+    client.conversations.append("may", said("I moved to Bern in May.", "How do you like it there?"), user=user)
+    question = {"role": "user", "content": "Which city did I move to?"}
+    client.conversations.append("june", [question], user=user)
+    indexed(client)
+
+    answer = client.recall(messages=[question], user=user)
+    assert answer[0].content == "I moved to Bern in May." and not answer.nothing_relevant
+    assert question["content"] not in [item.content for item in answer]
+
+
+def test_the_context_has_the_last_messages_what_is_recalled_and_the_summary(client: Client, user: str) -> None:
+    client.remember("Anna is allergic to peanuts.", user=user)
+    client.conversations.append("c", said(*(f"Turn {number} of small talk." for number in range(30))), user=user)
+    client.timeline.add("summary", "They talk about little.", user=user, conversation="c")
+    client.conversations.append("c", said("Which nuts is Anna allergic to?"), user=user)
+    indexed(client)
+
+    context = client.conversations.context("c", user=user)
+    assert len(context.messages) == 20 and context.earlier_message_count == 11
+    assert context.messages[-1].content == "Which nuts is Anna allergic to?"
+    assert context.summary == "They talk about little."
+    assert context.recall is not None and "peanuts" in context.recall.context
+    recalled = {item.id for item in context.recall}
+    assert recalled.isdisjoint(message.event_id for message in context.messages)
+
+    small = client.conversations.context("c", user=user, max_tokens=60)
+    assert small.tokens <= 60 and small.messages[-1].content == "Which nuts is Anna allergic to?"
+    assert len(small.messages) < 20
+    assert client.conversations.context("c", user=user, max_tokens=1).messages == ()
+    assert client.conversations.context("none", user=user).recall is None
+
+
+@pytest.mark.parametrize("tokens", [20, 50, 100, 300, 1_000])
+def test_a_context_is_never_larger_than_asked_and_begins_with_no_loose_answer(
+    client: Client, user: str, tokens: int
+) -> None:
+    turns: list[Any] = []
+    for number in range(8):
+        turns += [*said(f"What is the weather on day {number}?"), CALL]
+        turns += [{"role": "tool", "content": f"sunny on day {number}", "tool_call_id": "t1"}]
+    client.conversations.append("c", turns, user=user)
+    indexed(client)
+
+    context = client.conversations.context("c", user=user, max_tokens=tokens)
+    assert 0 < context.tokens <= tokens
+    assert not context.messages or not context.messages[0].tool_call_id
+
+
+async def test_a_caller_with_bounds_reaches_only_the_conversations_of_its_users(tmp_path: Path) -> None:
+    admin, secret = make_key(tmp_path, "admin"), make_key(tmp_path, "writer", "--user", "ada")
+    async with guarded_server(tmp_path) as connection:
+        server = str(connection.server.address)
+        async with (
+            mnemon.AsyncClient(server, api_key=admin) as of_admin,
+            mnemon.AsyncClient(server, api_key=secret) as of_ada,
+        ):
+            for name in ("ada", "bob"):
+                told = [{"role": "user", "content": f"I am {name}.", "message_id": "1"}]
+                await of_admin.conversations.append("c", told, user=name, request_id="r")
+            await of_ada.conversations.append("c", said("Hello."), user="ada", request_id="r")
+
+            for whose in ({}, {"user": "ada"}):
+                listed = [each async for each in of_ada.conversations.list(**whose)]  # type: ignore[arg-type] # a scope
+                assert [(each.scope.user, each.message_count) for each in listed] == [("ada", 2)]
+            context = await of_ada.conversations.context("c", user="ada")
+            assert texts(context.messages) == ["I am ada.", "Hello."]
+            for refused in (
+                of_ada.conversations.messages_page("c", user="bob"),
+                of_ada.conversations.append("c", said("x"), user="bob"),
+                of_ada.conversations.context("c", user="bob"),
+                of_ada.conversations.delete_messages("c", last=1, user="bob"),
+                of_ada.conversations.delete("c", user="bob"),
+            ):
+                with pytest.raises(mnemon.PermissionDeniedError, match=r"scope\.user"):
+                    await refused
+            assert (await of_ada.conversations.delete_messages("c", "1", user="ada")).deleted_count == 1
+            assert (await of_ada.conversations.delete("c", user="ada")).deleted_count == 1
+            assert [each.scope.user async for each in of_admin.conversations.list()] == ["bob"]
+
+
+def test_messages_survive_a_kill_and_are_found_again(tmp_path: Path) -> None:
+    with server_process(tmp_path) as running, Client(running.address()) as client:
+        client.conversations.append("c", said("I moved to Bern.", "Nice."), user="ada")
+        running.process.kill()
+    with server_process(tmp_path) as running, Client(running.address()) as client:
+        assert texts(client.conversations.messages("c", user="ada")) == ["I moved to Bern.", "Nice."]
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ([], "messages: must be 1 to 1,000"),
+        ([{"role": "", "content": "x"}], r"messages\[0\].role: must say who speaks"),
+        ([{"role": "user"}], r"messages\[0\]: must have a"),
+        ([{"role": "user", "content": "x", "metadata": {"speaker": "y"}}], r"metadata.speaker: must not be set"),
+        ([{"role": "user", "content": "x", "message_time": datetime.max.replace(tzinfo=UTC) - timedelta(0)}], ""),
+        ("hello", "must be a list of messages"),
+        ([CALL | {"tool_calls": [{"id": "1", "function": {}}]}], r"tool_calls\[0\].name: must name the tool"),
+    ],
+)
+def test_a_message_that_is_wrong_is_named_and_nothing_is_added(
+    client: Client, user: str, messages: Any, problem: str
+) -> None:
+    if problem:
+        with pytest.raises(mnemon.InvalidArgumentError, match=problem):
+            client.conversations.append("c", messages, user=user)
+        assert [*client.conversations.messages("c", user=user)] == []
+    else:
+        assert client.conversations.append("c", messages, user=user)
+    with pytest.raises(mnemon.InvalidArgumentError, match=r"scope\.user"):
+        client.conversations.append("c", said("x"))
+    with pytest.raises(mnemon.InvalidArgumentError, match="conversation_id"):
+        client.conversations.append("", said("x"), user=user)
