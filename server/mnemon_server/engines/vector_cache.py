@@ -11,6 +11,8 @@ from mnemon_server.engines.promises.values import PassageIds, Scores, Vector
 
 COMPACT_DEAD_SHARE = 0.25
 CAPACITY_MIN = 1024
+COPIED_SHARE = 0.3
+"""To compare all vectors takes less time than to copy more of them than this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,8 @@ def _all_scores(snapshot: _Snapshot, query: Vector) -> Scores:
 
 
 def _scores(snapshot: _Snapshot, rows: NDArray[np.intp], query: Vector) -> Scores:
+    if len(rows) > len(snapshot.ids) * COPIED_SHARE:
+        return Scores(snapshot.ids[rows], cosine(snapshot.matrix, query)[rows])
     return Scores(snapshot.ids[rows], cosine(snapshot.matrix[rows], query))
 
 

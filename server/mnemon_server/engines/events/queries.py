@@ -25,6 +25,8 @@ from mnemon_server.wire.events import event_id_of
 # ruff: noqa: S608 - the conditions are made here; all input is bound
 
 DAY_US = 86_400_000_000
+SCANNED_SHARE = 0.25
+"""To look up more of the events between two sequences than this share takes longer than to list all of them."""
 _CONVERSATION = ", ".join(("conversation", *SCOPE_FIELDS))
 _DAY = f"(time - ((time % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
 
@@ -363,10 +365,14 @@ def alive(snapshot: Snapshot, first: int, last: int) -> Sequences:
     found = [
         segment.sequences(first, last) for segment in snapshot.sealed.segments if segment.row.last_sequence >= first
     ]
-    statement = "SELECT group_concat(sequence) FROM timeline_event WHERE sequence BETWEEN ? AND ?"
-    bounds = max(first, snapshot.first_unsealed), last
-    found.append(np.sort(ids_from_text(snapshot.records.execute(statement, bounds).get)))
+    found.append(_unsealed(snapshot, max(first, snapshot.first_unsealed), last))
     return np.concatenate(found)
+
+
+def _unsealed(snapshot: Snapshot, first: int, last: int) -> Sequences:
+    """The events with a row between two sequences, ascending."""
+    statement = "SELECT group_concat(sequence) FROM timeline_event WHERE sequence BETWEEN ? AND ?"
+    return np.sort(ids_from_text(snapshot.records.execute(statement, (first, last)).get))
 
 
 def alive_among(snapshot: Snapshot, sequences: Sequences) -> Sequences:
@@ -379,7 +385,11 @@ def alive_among(snapshot: Snapshot, sequences: Sequences) -> Sequences:
             found.append(some[np.isin(some, segment.sequences(int(some[0]), int(some[-1])), assume_unique=True)])
     rest = sequences[sequences.searchsorted(snapshot.first_unsealed) :]
     if len(rest):
-        found.append(np.array(sorted(existing_events(snapshot.records, rest)), np.int64))
+        first, last = int(rest[0]), int(rest[-1])
+        if len(rest) > (last - first) * SCANNED_SHARE:
+            found.append(rest[np.isin(rest, _unsealed(snapshot, first, last), assume_unique=True)])
+        else:
+            found.append(np.array(sorted(existing_events(snapshot.records, rest)), np.int64))
     return np.concatenate([*found, np.empty(0, np.int64)])
 
 

@@ -13,8 +13,9 @@ from mnemon_server.domain.errors import EmbeddingError, MnemonError, StorageFail
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.events import queries, tables
 from mnemon_server.engines.events.reads import BODIES_AT_ONCE, Reads
-from mnemon_server.engines.events.text_file import Progress, cosines, read_progress, similarities
+from mnemon_server.engines.events.text_file import Progress, read_progress
 from mnemon_server.engines.events.text_thread import TextThread
+from mnemon_server.engines.events.text_vectors import EventVectors, cosines
 from mnemon_server.engines.events.text_words import WORDS, Floats
 from mnemon_server.engines.events.text_work import (
     TEXT_LENGTH_MAX,
@@ -156,7 +157,7 @@ class TextIndex:
         if file is not None:
             try:
                 with file.readers.lend() as connection:
-                    return self._without_removed(*self._search(connection, asked))
+                    return self._without_removed(*self._search(connection, asked, file.vectors))
             except EmbeddingError:
                 raise
             except StorageFailedError:
@@ -168,7 +169,9 @@ class TextIndex:
                     self._thread.wake()
         return self._without_removed(*self._search(None, asked))
 
-    def _search(self, connection: apsw.Connection | None, asked: "_Question") -> tuple[TextScores, Sequences]:
+    def _search(
+        self, connection: apsw.Connection | None, asked: "_Question", vectors: EventVectors | None = None
+    ) -> tuple[TextScores, Sequences]:
         """The scores, and the events that were asked for and are not in them."""
         among, vector = asked.among, asked.vector
         progress = Progress() if connection is None else read_progress(connection)
@@ -187,7 +190,9 @@ class TextIndex:
                 is_compared = np.isin(by_word[0], compared)
                 by_word = by_word[0][is_compared], by_word[1][is_compared]
             rest = compared[np.isin(compared, computed[0], invert=True)]
-            known = similarities(connection, vector, rest) if connection else (rest[:0], computed[1][:0])
+            known = rest[:0], computed[1][:0]
+            if connection is not None and vectors is not None:
+                known = vectors.similarities(connection, vector, rest)
             by_meaning = np.concatenate((known[0], computed[0])), np.concatenate((known[1], computed[1]))
         sequences, keyword, similarity = _joined(*by_word, *by_meaning)
         relevance = self._relevance(asked, keyword, similarity)
@@ -275,9 +280,10 @@ def _joined(
     """The ascending sequences with a score above 0, with both scores: 0 without a common word, NaN without a vector."""
     if not len(compared):
         return worded, keyword, np.full(len(worded), np.nan)
-    sequences = np.union1d(worded, compared[similarity > 0])
+    similar = compared[similarity > 0]
+    sequences = np.sort(np.concatenate((similar, worded[np.isin(worded, similar, invert=True, assume_unique=True)])))
     keywords, similarities = np.zeros(len(sequences)), np.full(len(sequences), np.nan)
     keywords[np.searchsorted(sequences, worded)] = keyword
-    known = np.isin(compared, sequences)
+    known = np.isin(compared, sequences, assume_unique=True)
     similarities[np.searchsorted(sequences, compared[known])] = similarity[known]
     return sequences, keywords, similarities

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import apsw
 import numpy as np
-from numpy.typing import NDArray
 
 from mnemon_server.domain.errors import RecordDamagedError
-from mnemon_server.engines.events.text_words import WORDS, Floats
+from mnemon_server.engines.events.text_vectors import STORED_TYPE, EventVectors
+from mnemon_server.engines.events.text_words import WORDS
 from mnemon_server.engines.master_keys import VaultKeyError
 from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.promises.events import Sequences
@@ -18,7 +18,7 @@ from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.sqlite.connections import ReaderPool
 from mnemon_server.engines.sqlite.pages.damage import DamageFinder
 from mnemon_server.engines.sqlite.pages.database import connect
-from mnemon_server.engines.sqlite.query import fetch, fetch_chunks, id_array
+from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import close_quietly, open_reader
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.engines.vault_key import VaultKeyFile
@@ -29,9 +29,6 @@ FILE_NAME = "text.db"
 _CACHE_KIB = 8_192
 _LOG_PAGES = 4_000
 """Maximum size of the log in pages of 4 KiB. A large log writes pages that change often to the file only once."""
-_VECTORS_AT_ONCE = 4_096
-_VECTOR_TYPE = np.dtype("<f2")
-"""Half the size of 32-bit floats; the error in the similarity of two vectors is below 0.001."""
 
 _CREATE = """
 CREATE TABLE meta (
@@ -78,6 +75,7 @@ class TextFile:
             ForeignFileError: the existing file has another identity, or its beginning is damaged.
         """
         self.path = path
+        self.vectors = EventVectors()
         create_file(path)
         self._connection = _connect(path, keys)
         self._log_ahead = WriteAheadLog(path, pages_few=_LOG_PAGES, pages_max=4 * _LOG_PAGES)
@@ -105,6 +103,11 @@ class TextFile:
         close_quietly(self._connection)
         self._log_ahead.close()
 
+    def hold_vectors(self) -> None:
+        """Reads the newest vectors into memory, unless they are there."""
+        if not self.vectors.is_held:
+            self.vectors.hold(self._connection)
+
     def part_counts(self) -> dict[int, int]:
         """The number of events in each part."""
         return WORDS.part_counts(self._connection)
@@ -129,12 +132,16 @@ class TextFile:
 
     def add_vectors(self, vectors: Iterable[tuple[int, Vector | None]], *, until: int) -> None:
         """Adds vectors by sequence, None for events without text. The file is then complete up to `until`."""
-        rows = [
-            (number, b"" if vector is None else vector.astype(_VECTOR_TYPE).tobytes()) for number, vector in vectors
-        ]
+        given = list(vectors)
+        rows = [(number, b"" if vector is None else vector.astype(STORED_TYPE).tobytes()) for number, vector in given]
+        made = {number: vector for number, vector in given if vector is not None}
+        # Before they are stored: a reader that sees the new progress must find them.
+        are_newest = not made or self.vectors.add(np.array(list(made), np.int64), np.stack(list(made.values())))
         with self._connection:
             self._connection.executemany("INSERT OR REPLACE INTO vector (sequence, vector) VALUES (?, ?)", rows)
             self._connection.execute(_SET_META, ("vectors", until))
+        if not are_newest:
+            self.vectors.hold(self._connection)
         self._log_ahead.tend(self._connection)
         self._progress = replace(self._progress, vectors=until)
 
@@ -156,6 +163,7 @@ class TextFile:
                 "DELETE FROM vector WHERE sequence IN (SELECT value FROM carray(?))", (id_array(sequences),)
             )
             WORDS.remove(self._connection, number, sequences)
+        self.vectors.remove(sequences)
 
     def empty_log(self) -> None:
         """Removes the data from the write-ahead log, too. Raises apsw.BusyError if readers use the log for too long."""
@@ -181,26 +189,6 @@ class TextFile:
 def read_progress(connection: apsw.Connection) -> Progress:
     """The progress of the file."""
     return Progress(**dict(fetch(connection, "SELECT key, value FROM meta WHERE key IN ('words', 'vectors')")))
-
-
-def similarities(connection: apsw.Connection, query: Vector, among: Sequences) -> tuple[Sequences, Floats]:
-    """Ascending sequences, and cosines from 0 to 1, of the events that have a vector."""
-    statement = (
-        "SELECT sequence, vector FROM vector WHERE sequence IN (SELECT value FROM carray(?)) AND vector <> x''"
-        " ORDER BY sequence"
-    )
-    found: list[Sequences] = [np.empty(0, np.int64)]
-    scores: list[Floats] = [np.empty(0, np.float64)]
-    for rows in fetch_chunks(connection, statement, (id_array(among),), rows_max=_VECTORS_AT_ONCE):
-        matrix = np.frombuffer(b"".join([vector for _, vector in rows]), _VECTOR_TYPE).reshape(len(rows), -1)
-        found.append(np.array([sequence for sequence, _ in rows], np.int64))
-        scores.append(cosines(matrix, query))
-    return np.concatenate(found), np.concatenate(scores)
-
-
-def cosines(vectors: NDArray[np.floating], query: Vector) -> Floats:
-    """The cosines of vectors as they are stored, from 0 to 1."""
-    return np.clip((vectors.astype(_VECTOR_TYPE).astype(np.float32) @ query).astype(np.float64), 0.0, 1.0)
 
 
 def discard(path: Path) -> None:

@@ -141,6 +141,8 @@ class TextWork:
         events keep coming other work would never get its turn.
         """
         file = self._opened()
+        if self._embed is not None:
+            file.hold_vectors()
         is_untidy = self._tidy(file)
         if not is_untidy:
             if self._log_is_full:
