@@ -144,7 +144,7 @@ async def test_one_user_of_many_is_erased_from_every_file_and_an_archive_does_no
             "document": 1,
             "memory": 3,
             "fact": 1,
-            "event": 3,
+            "event": 4,
         }
         assert counts["change"] > 0 and counts["answer"] == 1
         assert of_others(await exported(stubs), gone) == before == of_others(archive, gone)
@@ -156,7 +156,7 @@ async def test_one_user_of_many_is_erased_from_every_file_and_an_archive_does_no
         assert found_in(tmp_path, gone.traces()) == {}
         key = (await stubs.erasures.GetErasureKey(erase_pb2.GetErasureKeyRequest())).public_key
         assert is_signed(receipt, key) and receipt.public_key == key
-        receipt.text = receipt.text.replace('"event":3', '"event":2')
+        receipt.text = receipt.text.replace('"event":4', '"event":2')
         assert not is_signed(receipt, key)
 
 

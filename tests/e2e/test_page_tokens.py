@@ -27,6 +27,7 @@ WANTED: Mapping[str, dict[str, Any]] = {
     "ListFacts": {"filter": {"subtree": True}},
     "ForecastMemories": {"by_time": Timestamp(seconds=253_000_000_000)},
     "QueryWindow": {"last_days": 3_650},
+    "ListMessages": {"scope": {"user": "ada"}, "conversation_id": "trip"},
 }
 """What a request cannot do without."""
 

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from mnemon.v1 import episodic_pb2, erase_pb2, facts_pb2, knowledge_store_pb2, memory_pb2, semantic_pb2
+from mnemon.v1 import (
+    conversation_pb2,
+    episodic_pb2,
+    erase_pb2,
+    facts_pb2,
+    knowledge_store_pb2,
+    memory_pb2,
+    semantic_pb2,
+)
 from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.quantized import round_vectors
 
@@ -52,7 +60,10 @@ class Planted:
     def traces(self) -> dict[str, bytes]:
         """The bytes that must not be left, by what they are of."""
         rounded = round_vectors(self.vector.reshape(1, -1), np.zeros(DIMENSION, np.float32))
-        texts = {f"text {kind}": word(self.user, kind).encode() for kind in (*self.KINDS, "event", "bridged", "merged")}
+        texts = {
+            f"text {kind}": word(self.user, kind).encode()
+            for kind in (*self.KINDS, "event", "message", "bridged", "merged")
+        }
         model = HashingEmbedder()
         computed = model.embed([self.text("document")])[0]
         return {
@@ -60,6 +71,10 @@ class Planted:
             "user": self.name.encode(),
             "document id": word(self.user, "doc id").encode(),
             "event id": word(self.user, "event id").encode(),
+            "conversation": word(self.user, "conversation").encode(),
+            "message id": word(self.user, "message id").encode(),
+            "payload": word(self.user, "payload").encode(),
+            "tool call": word(self.user, "tool call").encode(),
             "fact key": word(self.user, "key").encode(),
             "metadata": word(self.user, "metadata").encode(),
             "vector": self.vector.tobytes()[:64],
@@ -75,6 +90,7 @@ class Planted:
         await self._plant_facts(stubs)
         await self._plant_statements(stubs)
         await self._plant_events(stubs)
+        await self._plant_messages(stubs)
 
     async def _plant_documents(self, stubs: Any) -> None:
         request = knowledge_store_pb2.IndexDocumentRequest(request_id=f"r-{word(self.user, 'request')}")
@@ -135,6 +151,14 @@ class Planted:
             event.context = self.text(kind) if kind == "context" else ""
             event.event_time.FromDatetime(now - timedelta(minutes=number))
             await stubs.episodic.RecordEvent(request)
+
+    async def _plant_messages(self, stubs: Any) -> None:
+        request = conversation_pb2.AppendMessagesRequest(conversation_id=word(self.user, "conversation"))
+        request.scope.user = self.name
+        message = request.messages.add(role="user", content=self.text("message"))
+        message.message_id, message.payload = word(self.user, "message id"), word(self.user, "payload")
+        message.tool_calls.add(name="look", arguments=word(self.user, "tool call"))
+        await stubs.conversations.AppendMessages(request)
 
 
 def found_in(folder: Path, traces: dict[str, bytes]) -> dict[str, list[str]]:

@@ -3,10 +3,11 @@
 import math
 import re
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mnemon import AsyncClient, Fact, Scope
+from mnemon import AsyncClient, ConversationMessage, Fact, Scope
 
 from tests.support.server import eventually
 
@@ -27,6 +28,8 @@ async def fill(client: AsyncClient) -> None:
     await _rules(client)
     await _statements(client)
     await _events(client)
+    await _conversations(client)
+    await until_bridged(client)
 
 
 async def answers(client: AsyncClient) -> dict[str, Any]:
@@ -110,6 +113,22 @@ async def _statements(client: AsyncClient) -> None:
     await client.semantic.add("Zoe sings.", user="zoe", summary="A singer.", persona="private")
 
 
+async def _conversations(client: AsyncClient) -> None:
+    call = {"id": "t1", "type": "function", "function": {"name": "trains", "arguments": '{"to": "Vienna"}'}}
+    turns = [
+        {"role": "user", "name": "Ada", "content": "When is the train to Vienna?", "message_id": "m1"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "at 9", "tool_call_id": "t1"},
+        {"role": "assistant", "content": [{"type": "text", "text": "At nine."}], "metadata": METADATA},
+        {"role": "user", "content": "This is deleted.", "message_id": "gone"},
+        ConversationMessage("user", " \n", message_time=TIME, payload="its own form", importance=0.2),
+    ]
+    await client.conversations.append("trip", turns, user="ada")
+    await client.conversations.append("trip", turns[:1], user="ada", persona="formal")
+    await client.conversations.delete_messages("trip", "gone", user="ada")
+    await client.timeline.add("summary", "Ada asks for a train.", user="ada", event_time=TIME, conversation="trip")
+
+
 async def _events(client: AsyncClient) -> None:
     for number in range(30):
         await client.timeline.add(
@@ -124,7 +143,6 @@ async def _events(client: AsyncClient) -> None:
     [pruned, *_] = [event async for event in client.timeline.list()]
     await client.timeline.delete_many([pruned.event_id])
     await client.timeline.add("reminder", "Renew the passport.", user="bo", importance=0.0)
-    await until_bridged(client)
 
 
 async def until_bridged(client: AsyncClient) -> None:
@@ -146,6 +164,8 @@ async def _asked(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
     async for pair in _asked_of_statements(client):
         yield pair
     async for pair in _asked_of_events(client):
+        yield pair
+    async for pair in _asked_of_conversations(client):
         yield pair
 
 
@@ -219,3 +239,13 @@ async def _asked_of_events(client: AsyncClient) -> AsyncIterator[tuple[str, Any]
         yield f"event {event.event_id}", (await client.timeline.get(event.event_id)).to_dict()
     window = await client.timeline.search(since=TIME, until=TIME + timedelta(days=9), user="ada", limit=7)
     yield "window", window.to_dict()
+
+
+async def _asked_of_conversations(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
+    listed = [conversation async for conversation in client.conversations.list()]
+    yield "conversations", [conversation.to_dict() for conversation in listed]
+    said = [message async for message in client.conversations.messages("trip", user="ada")]
+    # Positions are the vault's.
+    yield "messages", [replace(message, sequence=0).to_dict() for message in said]
+    last = await client.conversations.messages_page("trip", user="ada", newest_first=True, page_size=2)
+    yield "last messages", [replace(message, sequence=0).to_dict() for message in last.messages]

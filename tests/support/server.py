@@ -24,6 +24,7 @@ from mnemon.v1 import (
     bridge_pb2_grpc,
     changes_pb2_grpc,
     conflicts_pb2_grpc,
+    conversation_pb2_grpc,
     episodic_pb2_grpc,
     erase_pb2_grpc,
     facts_pb2_grpc,
@@ -81,6 +82,11 @@ class Connection:
     def episodic(self) -> Any:
         """The stub of the episodic memory service."""
         return episodic_pb2_grpc.EpisodicMemoryServiceStub(self.channel)
+
+    @property
+    def conversations(self) -> Any:
+        """The stub of the conversation service."""
+        return conversation_pb2_grpc.ConversationServiceStub(self.channel)
 
     @property
     def bridge(self) -> Any:
