@@ -181,7 +181,9 @@ def test_what_was_said_is_recalled_and_the_question_itself_is_not(client: Client
 
     answer = client.recall(messages=[question], user=user)
     assert answer[0].content == "I moved to Bern in May." and not answer.nothing_relevant
-    assert question["content"] not in [item.content for item in answer]
+    for again in (answer, client.recall(question["content"], user=user)):
+        assert question["content"] not in [item.content for item in again]
+    assert client.recall("I moved to Bern in May.", user=user)[0].content == "I moved to Bern in May."
 
 
 def test_the_context_has_the_last_messages_what_is_recalled_and_the_summary(client: Client, user: str) -> None:
