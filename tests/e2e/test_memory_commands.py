@@ -219,3 +219,26 @@ def test_health_reports_memories(address: str, memory: Client) -> None:
     assert "1, and 0 forgotten" in shown.stdout
     assert (health["status"], health["memories"]["status"]) == ("healthy", "healthy")
     assert (health["document_count"], health["memories"]["memory_count"]) == (0, 1)
+
+
+def test_an_earlier_version_is_shown_and_restored(address: str, memory: Client) -> None:
+    memory_id = remembered(address, "Ada likes green tea.")
+    memory.memories.update(memory_id, content="Ada likes black tea.")
+    shown = run(address, "versions", "memory", memory_id)
+    assert (shown.returncode, "Ada likes green tea." in shown.stdout, "update" in shown.stdout) == (0, True, True)
+    [version] = [
+        json.loads(line) for line in run(address, "versions", "memory", memory_id, "--json").stdout.splitlines()
+    ]
+    restored = run(address, "restore", "memory", memory_id, version["version"]["version_id"])
+    assert (restored.stdout, restored.returncode) == (f"restored {memory_id}\n", 0)
+    assert memory.memories.get(memory_id).content == "Ada likes green tea."
+
+
+def test_the_versions_of_a_deleted_fact_are_shown_and_restored(address: str, memory: Client) -> None:
+    memory.facts.put(("notes", "ada"), "seat", {"row": 12})
+    memory.facts.delete(("notes", "ada"), "seat")
+    lines = run(address, "versions", "fact", "notes.ada", "seat", "--json").stdout.splitlines()
+    version = json.loads(lines[0])
+    assert run(address, "restore", "fact", "notes.ada", "seat", version["version"]["version_id"]).returncode == 0
+    assert memory.facts.get(("notes", "ada"), "seat").value == {"row": 12}
+    assert run(address, "versions", "fact", "seat").returncode == 2

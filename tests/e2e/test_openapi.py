@@ -130,10 +130,37 @@ async def test_answers_of_every_method_are_as_the_document_says(tmp_path: Path, 
             names |= {prefix + word: f"{prefix}{word}" for word in WORDS}
             names |= {prefix + name: f"00000000-0000-4000-8000-{hash(prefix + name) % 10**12:012}" for name in RECORDS}
         await caller.call(methods["TenantService/CreateTenant"], {"tenant": "guests"})
+        await _restore_each(caller, methods)
         for probe in (*PLANTED, *OWN, *ALSO, *READS, *WRITES, *AFTER):
             if probe.method in methods:
                 names |= await _tried(api, caller, methods[probe.method], probe, names)
     assert set(methods) - caller.answered == NOT_ANSWERED
+
+
+_ID = "00000000-0000-4000-8000-000000000002"
+RESTORED = (
+    ("KnowledgeStoreService", "Document", {"docId": "past"}, "IndexDocument", {"document": {"docId": "past"}}),
+    ("MemoryService", "Memory", {"memoryId": _ID}, "CreateMemory", {"memory": {"memoryId": _ID}}),
+    ("FactService", "Fact", {"namespace": ["past"], "key": "past"}, "PutFact", {"fact": {}}),
+    ("SemanticMemoryService", "SemanticMemory", {}, "SaveSemanticMemory", {"memory": {"scope": {"user": "past"}}}),
+)
+"""Of each kind with versions: the service and the noun, the name of a record, and how it is stored."""
+
+
+async def _restore_each(caller: Caller, methods: dict[str, Rpc]) -> None:
+    """Restores a version of a deleted record of each kind."""
+    for service, noun, name, store, request in RESTORED:
+        [part] = request
+        made = {**name, "value": {"content": "past"}} if noun == "Fact" else {**request[part], "content": "past"}
+        answer = await caller.call(methods[f"{service}/{store}"], {part: made})
+        named, delete = name or {"memoryId": answer["memory"]["memoryId"]}, f"{service}/Delete{noun}"
+        if name:
+            await caller.call(methods[delete], named)
+        else:
+            await caller.call(methods[f"{service}/DeleteSemanticMemories"], {"memoryIds": [named["memoryId"]]})
+        found = await caller.call(methods[f"{service}/List{noun}Versions"], named)
+        chosen = {**named, "versionId": found["versions"][0]["version"]["versionId"]}
+        assert await caller.call(methods[f"{service}/Restore{noun}Version"], chosen) is not None
 
 
 async def _tried(api: DescribedApi, caller: Caller, rpc: Rpc, probe: Probe, names: dict[str, str]) -> dict[str, str]:

@@ -44,6 +44,7 @@ def open_vault_with(
         recall=nothing,
         conversations=nothing,
         feed=feed,
+        history=nothing,
         model=nothing,
         vault_id="",
         page_key=b"",

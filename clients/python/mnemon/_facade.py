@@ -6,7 +6,6 @@ from mnemon._async.bridge import AsyncBridge as AsyncBridge
 from mnemon._async.changes import AsyncChanges as AsyncChanges
 from mnemon._async.client import AsyncClient as AsyncClient
 from mnemon._async.conflicts import AsyncConflicts as AsyncConflicts
-from mnemon._async.conversations import AsyncConversations as AsyncConversations
 from mnemon._async.documents import AsyncDocuments as AsyncDocuments
 from mnemon._async.erasures import AsyncErasures as AsyncErasures
 from mnemon._async.facts import AsyncFacts as AsyncFacts
@@ -32,7 +31,6 @@ from mnemon._sync.bridge import Bridge as Bridge
 from mnemon._sync.changes import Changes as Changes
 from mnemon._sync.client import Client as Client
 from mnemon._sync.conflicts import Conflicts as Conflicts
-from mnemon._sync.conversations import Conversations as Conversations
 from mnemon._sync.documents import Documents as Documents
 from mnemon._sync.erasures import Erasures as Erasures
 from mnemon._sync.facts import Facts as Facts
@@ -126,6 +124,8 @@ from mnemon._values.facts import FactVersion as FactVersion
 from mnemon._values.facts import FactWhere as FactWhere
 from mnemon._values.facts import Namespace as Namespace
 from mnemon._values.facts import NamespacePage as NamespacePage
+from mnemon._values.facts import PastFact as PastFact
+from mnemon._values.facts import PastFactPage as PastFactPage
 from mnemon._values.facts import PutMode as PutMode
 from mnemon._values.facts import PutResult as PutResult
 from mnemon._values.facts import RenewResult as RenewResult
@@ -146,6 +146,10 @@ from mnemon._values.feed import WarningSeverity as WarningSeverity
 from mnemon._values.filters import F as F
 from mnemon._values.filters import Filter as Filter
 from mnemon._values.filters import FilterLike as FilterLike
+from mnemon._values.history import DocumentVersion as DocumentVersion
+from mnemon._values.history import DocumentVersionPage as DocumentVersionPage
+from mnemon._values.history import VersionEnding as VersionEnding
+from mnemon._values.history import VersionInfo as VersionInfo
 from mnemon._values.memories import DecayPolicy as DecayPolicy
 from mnemon._values.memories import MatchExplanation as MatchExplanation
 from mnemon._values.memories import Memory as Memory
@@ -158,6 +162,8 @@ from mnemon._values.memories import MemoryPage as MemoryPage
 from mnemon._values.memories import MemoryStatus as MemoryStatus
 from mnemon._values.memories import MemoryTagChanges as MemoryTagChanges
 from mnemon._values.memories import MemoryTags as MemoryTags
+from mnemon._values.memories import MemoryVersion as MemoryVersion
+from mnemon._values.memories import MemoryVersionPage as MemoryVersionPage
 from mnemon._values.memories import PurgeReceipt as PurgeReceipt
 from mnemon._values.memories import RememberResult as RememberResult
 from mnemon._values.memories import ScorePart as ScorePart
@@ -185,6 +191,8 @@ from mnemon._values.semantic import SemanticMatch as SemanticMatch
 from mnemon._values.semantic import SemanticMemory as SemanticMemory
 from mnemon._values.semantic import SemanticMemoryLike as SemanticMemoryLike
 from mnemon._values.semantic import SemanticMemoryPage as SemanticMemoryPage
+from mnemon._values.semantic import SemanticMemoryVersion as SemanticMemoryVersion
+from mnemon._values.semantic import SemanticMemoryVersionPage as SemanticMemoryVersionPage
 from mnemon._values.semantic import SimilarityAnswer as SimilarityAnswer
 from mnemon._values.semantic import SimilarityDiagnostics as SimilarityDiagnostics
 from mnemon._values.semantic import SnapshotReceipt as SnapshotReceipt

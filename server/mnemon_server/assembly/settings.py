@@ -8,6 +8,7 @@ from mnemon_server.domain.access.quotas import NAMES as QUOTA_NAMES
 from mnemon_server.domain.access.quotas import OF_TENANTS_ONLY, UNLIMITED, parse_quotas
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, Collection
 from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
+from mnemon_server.domain.history import HistorySettings
 from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
 from mnemon_server.domain.records import metadata_key_problem
 from mnemon_server.embedding.base import ModelOptions
@@ -96,6 +97,11 @@ def event_engine_settings(settings: Settings) -> EventEngineSettings:
     )
 
 
+def history_settings(settings: Settings) -> HistorySettings:
+    """How much of the history is kept."""
+    return HistorySettings(settings.history_versions, timedelta(days=settings.history_days))
+
+
 def vault_settings(
     settings: Settings,
     model: TextModel | None,
@@ -112,6 +118,7 @@ def vault_settings(
         events=event_engine_settings(settings),
         ranking=RankingSettings(settings.search_context_weight, fusion_of(settings, model), heads_of(settings)),
         erasure_delay_s=settings.erasure_delay_s,
+        history=history_settings(settings),
         models=models,
         master=master,
         is_durable=not is_in_memory(settings),

@@ -14,6 +14,7 @@ from mnemon_server.assembly.records import open_records
 from mnemon_server.assembly.settings import (
     event_retention_settings,
     event_store_settings,
+    history_settings,
     is_in_memory,
     search_settings,
 )
@@ -33,6 +34,7 @@ from mnemon_server.assembly.tools import make_tools
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.access_file import AccessFile, has_access_file
 from mnemon_server.engines.audit_file import clear_subjects
@@ -59,6 +61,8 @@ from mnemon_server.services.events.retention import EventRetention
 from mnemon_server.services.events.store import EventStore
 from mnemon_server.services.facts.expiry import FactExpiry
 from mnemon_server.services.facts.tool_namespaces import ToolNamespaces
+from mnemon_server.services.history.retention import HistoryRetention
+from mnemon_server.services.history.versions import VersionStore
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.recall.kinds import Stores
 from mnemon_server.services.recall.store import RecallStore
@@ -176,6 +180,7 @@ def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
         tools=tools,
         recall=recall,
         conversations=whole.conversations.over(stores.events, recall),
+        history=whole.history.over(part),
         page_key=bounds.digest(vault.changes.epoch, b"pages"),
         **others,
     )
@@ -319,6 +324,7 @@ async def open_vault_of(
             erasure=erasure,
             recall=recall,
             conversations=ConversationStore(episodic, recall, offload),
+            history=await _open_history(settings, vault, documents, memories, guard, stack),
             feed=feed,
             model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],
@@ -329,6 +335,22 @@ async def open_vault_of(
             close=stack.pop_all().aclose,
         )
         return opened
+
+
+async def _open_history(
+    settings: Settings,
+    vault: Vault,
+    documents: DocumentStore,
+    memories: MemoryStore,
+    guard: ClockGuard,
+    stack: AsyncExitStack,
+) -> VersionStore:
+    """The earlier versions of records, and the removal of old ones; the stack closes both."""
+    appliers = {RecordKind.DOCUMENT: documents.backend.applier, RecordKind.MEMORY: memories.backend.applier}
+    history = VersionStore(vault, appliers)
+    stack.push_async_callback(history.aclose)
+    await stack.enter_async_context(HistoryRetention(vault, history_settings(settings).keep_for, guard))
+    return history
 
 
 async def _open_rules(settings: Settings, vault: Vault, stack: AsyncExitStack) -> RuleStore:

@@ -135,6 +135,14 @@ class Settings:
     contextual_curve: str = field(
         default="exponential", metadata=_row("Decay of contextual memories.", choices=("exponential", "linear"))
     )
+    history_versions: int = field(
+        default=20,
+        metadata=_row("Earlier versions kept of each record; 0 keeps no history.", at_least=0, at_most=1_000),
+    )
+    history_days: float = field(
+        default=90.0,
+        metadata=_row("Days for which a version is kept; 0 keeps none.", at_least=0, at_most=36_500),
+    )
     rules_file: Path | None = field(
         default=None,
         metadata=_row(
@@ -153,11 +161,7 @@ class Settings:
     )
     timeline_retention_days: float | None = field(
         default=None,
-        metadata=_row(
-            "Days for which events are kept; auto keeps them forever.",
-            at_least=0.001,
-            at_most=1_000_000,
-        ),
+        metadata=_row("Days for which events are kept; auto keeps them forever.", at_least=0.001, at_most=1_000_000),
     )
     timeline_prune_share_max: float = field(
         default=0.5,

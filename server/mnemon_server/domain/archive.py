@@ -72,7 +72,7 @@ class ExportSelection:
         """The selected kinds, in the order of RecordKind."""
         kinds = set(self.kinds or RecordKind)
         if self.namespace is not None:
-            kinds &= {RecordKind.FACT}
+            kinds &= {RecordKind.FACT, RecordKind.VERSION}
         if self.scope != Scope():
             kinds -= WITHOUT_SCOPE
         return tuple(kind for kind in RecordKind if kind in kinds)
@@ -130,8 +130,8 @@ def selection_violations(selection: ExportSelection, field: str = "selection") -
     """The violations in the selection of an export."""
     if selection.namespace is not None and selection.scope != Scope():
         yield FieldViolation(f"{field}.scope", "must be empty with a namespace: facts have no scope")
-    elif selection.namespace is not None and selection.kinds - {RecordKind.FACT}:
-        yield FieldViolation(f"{field}.kinds", "must be FACT or empty with a namespace")
+    elif selection.namespace is not None and selection.kinds - {RecordKind.FACT, RecordKind.VERSION}:
+        yield FieldViolation(f"{field}.kinds", "must be FACT, VERSION or empty with a namespace")
     elif selection.scope != Scope() and (named := selection.kinds & WITHOUT_SCOPE):
         kinds = " and ".join(sorted(kind.name for kind in named))
         yield FieldViolation(f"{field}.kinds", f"must not name {kinds} with a scope: these have no scope")

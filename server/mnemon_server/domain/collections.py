@@ -70,13 +70,15 @@ class Collection:
     index_folder: str = ""
     """The folder of its graph snapshots, relative to the vault's folder. If empty: the collection's name in index/."""
     usual: UsualText | None = None
+    keeps_versions: bool = False
+    """Whether a changed or removed document stays as a document of VERSIONS."""
 
     def __hash__(self) -> int:
         # Every write looks up collections by hash. Their names are unique.
         return hash(self.name)
 
 
-DOCUMENTS = Collection("document")
+DOCUMENTS = Collection("document", keeps_versions=True)
 MEMORIES = Collection(
     "memory",
     (
@@ -89,6 +91,7 @@ MEMORIES = Collection(
     ),
     # Nearly every search leaves out memories that have faded, and most memories never fade.
     usual=UsualText("decay_policy", "stable", ("create_time", "reinforce_time")),
+    keeps_versions=True,
 )
 SEMANTIC = Collection(
     "semantic",
@@ -107,6 +110,7 @@ SEMANTIC = Collection(
     # Conflicts are decided by these vectors, and not by who said something.
     heads_embedded=False,
     index_folder="semantic-index",
+    keeps_versions=True,
 )
 DECISIONS = Collection(
     "decision",
@@ -133,8 +137,28 @@ FACTS = Collection(
         Field("versions", FieldType.TEXT, indexed=False),
     ),
     expires="expire_time",
+    keeps_versions=True,
 )
-COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES, FACTS)
+VERSIONS = Collection(
+    "version",
+    (
+        Field("kind", FieldType.TEXT, indexed=False),
+        Field("record_id", FieldType.TEXT),
+        Field("namespace", FieldType.TEXT),
+        Field("record", FieldType.TEXT, indexed=False),
+        Field("created", FieldType.TIME),
+        Field("since", FieldType.TIME),
+        Field("until", FieldType.TIME),
+        Field("ending", FieldType.TEXT, indexed=False),
+        Field("principal", FieldType.TEXT, indexed=False),
+        Field("door", FieldType.TEXT, indexed=False),
+        Field("request", FieldType.TEXT, indexed=False),
+    ),
+    words=False,
+    expires="until",
+)
+"""Earlier states of the documents of other collections; see domain/history.py. All of them are hidden."""
+COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES, FACTS, VERSIONS)
 
 COMMON_FIELDS = ("id", "content", "user", "household", "persona", "agent", "project", "create_time", "update_time")
 """Fields that a filter can name in every collection, in addition to the collection's own fields and the metadata."""

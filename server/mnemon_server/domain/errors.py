@@ -7,7 +7,7 @@ MnemonError
 │   ├── DocumentNotFoundError          (also a KnowledgeStoreError)
 │   ├── MemoryNotFoundError, EventNotFoundError, FactNotFoundError
 │   ├── ConversationNotFoundError, MessageNotFoundError, MessageExistsError    (in conversations.py)
-│   ├── RuleNotFoundError, DecisionNotFoundError, ToolNotFoundError
+│   ├── RuleNotFoundError, DecisionNotFoundError, ToolNotFoundError, VersionNotFoundError (in history.py)
 │   └── KeyNotFoundError, TenantNotFoundError    (in access/errors.py, like others about tenants)
 ├── UnauthenticatedError               the caller has no valid credential
 ├── PermissionDeniedError              the caller's role does not allow it
@@ -22,8 +22,7 @@ MnemonError
 │   └── CircularInheritanceError, UnknownBaseRuleError
 ├── RevisionMismatchError              changed since it was read
 ├── TooManyRequestsError               come back after `retry_after_s`
-│   ├── TooManyVaultsError             the limit of open vaults is reached and all are in use
-│   └── ThrottledError                 writes are being limited
+│   └── TooManyVaultsError, ThrottledError    all open vaults are in use; writes are being limited
 ├── QuotaExceededError                 the tenant or the caller has used up a quota
 ├── StorageFullError, StorageFailedError    the disk is full; or it failed, and writes stop
 ├── RecordDamagedError                 stored bytes are not those written
@@ -107,6 +106,7 @@ class ErrorReason(StrEnum):
     CONVERSATION_NOT_FOUND = "CONVERSATION_NOT_FOUND"
     MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
     MESSAGE_EXISTS = "MESSAGE_EXISTS"
+    VERSION_NOT_FOUND = "VERSION_NOT_FOUND"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,21 @@
 """The kinds of records: one table of what the server knows about each. Lists of kinds are derived from it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC, Collection
+from mnemon_server.domain.collections import (
+    DECISIONS,
+    DOCUMENTS,
+    FACTS,
+    MEMORIES,
+    RULES,
+    SEMANTIC,
+    VERSIONS,
+    Collection,
+)
+from mnemon_server.domain.filters import AllOf, Condition, Operator, RecordFilter
 
 
 class RecordKind(StrEnum):
@@ -18,6 +28,8 @@ class RecordKind(StrEnum):
     DECISION = "decision"
     RULE = "rule"
     EVENT = "event"
+    VERSION = "version"
+    """An earlier state of a record of another kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +38,9 @@ class KindTraits:
 
     collection: Collection | None
     """Where its records are stored; None for events, which are in the timeline."""
-    created: ChangeType
-    updated: ChangeType
+    created: ChangeType | None = None
+    """The change that adds a record; None if that is not logged."""
+    updated: ChangeType | None = None
     hidden: ChangeType | None = None
     """The change that hides a record but keeps it."""
     removed: ChangeType | None = None
@@ -102,6 +115,7 @@ KINDS: Mapping[RecordKind, KindTraits] = {
         removed=ChangeType.EPISODIC_PRUNED,
         shown=frozenset({ChangeType.EPISODIC_SAVED}),
     ),
+    RecordKind.VERSION: KindTraits(collection=VERSIONS, is_embedded=True),
 }
 
 COLLECTION_OF: Mapping[RecordKind, Collection] = {
@@ -110,6 +124,8 @@ COLLECTION_OF: Mapping[RecordKind, Collection] = {
 """The collection of each kind except EVENT."""
 EMBEDDED = frozenset(kind for kind, traits in KINDS.items() if traits.is_embedded)
 """The kinds whose texts have vectors."""
+VERSIONED = frozenset(kind for kind, collection in COLLECTION_OF.items() if collection.keeps_versions)
+"""The kinds whose records keep earlier versions."""
 WITHOUT_SCOPE = frozenset(kind for kind, traits in KINDS.items() if not traits.has_scope)
 REMOVALS: Mapping[ChangeType, RecordKind] = {
     traits.removed: kind for kind, traits in KINDS.items() if traits.removed is not None
@@ -117,3 +133,10 @@ REMOVALS: Mapping[ChangeType, RecordKind] = {
 """The kind of record that each of these changes removes permanently."""
 SHOWN: Mapping[ChangeType, RecordKind] = {change: kind for kind, traits in KINDS.items() for change in traits.shown}
 """The kind of record that the feed can show with each of these changes."""
+
+
+def versions_of(kind: RecordKind, record_ids: Sequence[str]) -> RecordFilter:
+    """The filter for the versions of these records."""
+    of_kind = Condition("kind", Operator.EQ, (kind.value,))
+    of_records = Condition("record_id", Operator.IN, tuple(record_ids))
+    return RecordFilter(expression=AllOf((of_records, of_kind)), hidden=None)

@@ -14,8 +14,9 @@ import numpy as np
 
 from mnemon_server.domain.backup import BackupStep, Manifest
 from mnemon_server.domain.clock import Clock, from_microseconds, system_clock
-from mnemon_server.domain.collections import COLLECTIONS, DOCUMENTS, Collection
+from mnemon_server.domain.collections import COLLECTIONS, DOCUMENTS, VERSIONS, Collection
 from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidOperationError
+from mnemon_server.domain.history import NO_HISTORY, HistorySettings, current_author
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.backups.copying import discard_copies
 from mnemon_server.engines.backups.parts import back_up
@@ -29,7 +30,7 @@ from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import FileScan, TransactionReceipt, VaultTransaction
 from mnemon_server.engines.quantized import round_vectors
-from mnemon_server.engines.sqlite import requests, tombstones, values
+from mnemon_server.engines.sqlite import history_gaps, requests, tombstones, values
 from mnemon_server.engines.sqlite.change_log import SQLiteChangeLog
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable
@@ -66,6 +67,8 @@ class VaultSettings:
     """The cipher of the vault's key. Without one, the key protects from damage, and not from readers."""
     models: VaultModels = NO_SECOND_MODEL
     """The model whose vectors are computed in the background."""
+    history: HistorySettings = NO_HISTORY
+    """How much of the history is kept."""
     is_durable: bool = True
     """Whether a write waits until the disk has it. Otherwise a crash of the machine may damage the vault."""
 
@@ -121,7 +124,13 @@ class SQLiteVault:
         )
         self._ranking = settings.ranking
         self._collections: dict[Collection, SQLiteCollection] = {}
-        mutations = {collection: self._add(collection, journal) for collection in COLLECTIONS}
+        versions = self._add(VERSIONS, journal), settings.history
+        mutations = {
+            collection: versions[0]
+            if collection == VERSIONS
+            else self._add(collection, journal, versions if collection.keeps_versions else None)
+            for collection in COLLECTIONS
+        }
         self._transactions = Transactions(journal, mutations, self._connections.removals)
         records = EventRecords(keys, journal, self._connections)
         self._packing = PackingThread(self._connections, _packings(mutations.values(), dimension))
@@ -149,11 +158,13 @@ class SQLiteVault:
             self._lock.close()
             raise
 
-    def _add(self, collection: Collection, journal: Journal) -> Mutations:
+    def _add(
+        self, collection: Collection, journal: Journal, versions: tuple[Mutations, HistorySettings] | None = None
+    ) -> Mutations:
         """Registers a collection; returns its write side."""
         table = DocumentTable(collection)
         opening = partial(self._scanners.open, table.tables)
-        writing = Mutations(table, journal, self._connections, opening)
+        writing = Mutations(table, journal, self._connections, opening, versions)
         self._collections[collection] = SQLiteCollection(
             table, writing, self._connections, self.subscribe, ranking=self._ranking
         )
@@ -177,7 +188,8 @@ class SQLiteVault:
         self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None
     ) -> Future[TransactionReceipt]:
         """See Vault."""
-        return self._connections.submit(lambda connection: self._transactions.run(connection, program, request))
+        author = current_author.get()
+        return self._connections.submit(lambda connection: self._transactions.run(connection, program, request, author))
 
     def is_answered(self, request_id: str) -> bool:
         """See Vault."""
@@ -276,6 +288,7 @@ class _Housekeeping(Follower):
         self._model_identity = model_identity
         self._embed = settings.models.embed
         self._heads = settings.ranking.heads
+        self._history = settings.history
         self._journal = journal
 
     def load(self, connection: apsw.Connection) -> None:
@@ -283,8 +296,9 @@ class _Housekeeping(Follower):
         identity = self._model_identity
         with connection:
             connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('embedding_model', ?)", (identity,))
-            if connection.changes():
+            if is_new := bool(connection.changes()):
                 store_heads(connection, self._heads)
+            history_gaps.begin(connection, self._history, now=self._journal.now(), is_new=is_new)
             stored = connection.execute("SELECT value FROM meta WHERE key = 'embedding_model'").get
         if (heads := stored_heads(connection)) != self._heads:
             log.warning(

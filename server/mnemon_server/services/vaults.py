@@ -25,6 +25,7 @@ from mnemon_server.services.erasure.store import Eraser
 from mnemon_server.services.events.store import EventStore
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.feed.feed import ChangeFeed
+from mnemon_server.services.history.versions import VersionStore
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.rules.store import RuleStore
@@ -60,6 +61,8 @@ class OpenVault:
     feed: ChangeFeed
     model: EmbeddingModel
     """Makes the vectors."""
+    history: VersionStore
+    """Earlier versions of records."""
     vault_id: str
     """Identifies the vault; not a secret."""
     page_key: bytes

@@ -21,6 +21,7 @@ from mnemon_server.domain.access.errors import (
 from mnemon_server.domain.backup import BackupError
 from mnemon_server.domain.conversations import ConversationNotFoundError, MessageExistsError, MessageNotFoundError
 from mnemon_server.domain.damage import CommitsLostError, PageDamagedError, VaultDamagedError
+from mnemon_server.domain.history import VersionNotFoundError
 from mnemon_server.services.limits.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
 
@@ -50,6 +51,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     MessageNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.FactNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.ToolNotFoundError: grpc.StatusCode.NOT_FOUND,
+    VersionNotFoundError: grpc.StatusCode.NOT_FOUND,
     KeyNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
@@ -214,6 +216,7 @@ _RESOURCES: Mapping[type[errors.MnemonError], tuple[str, str]] = {
     MessageNotFoundError: ("ConversationMessage", "message_id"),
     errors.FactNotFoundError: ("Fact", "key"),
     errors.ToolNotFoundError: ("Tool", "name"),
+    VersionNotFoundError: ("Version", "version_id"),
     KeyNotFoundError: ("ApiKey", "key_id"),
     TenantNotFoundError: ("Tenant", "tenant"),
     TenantExistsError: ("Tenant", "tenant"),

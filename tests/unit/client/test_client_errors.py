@@ -58,6 +58,7 @@ CASES = [
     (grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND", mnemon.FactNotFoundError),
     (grpc.StatusCode.ALREADY_EXISTS, "EVENT_EXISTS", mnemon.EventExistsError),
     (grpc.StatusCode.NOT_FOUND, "CONVERSATION_NOT_FOUND", mnemon.ConversationNotFoundError),
+    (grpc.StatusCode.NOT_FOUND, "VERSION_NOT_FOUND", mnemon.VersionNotFoundError),
     (grpc.StatusCode.NOT_FOUND, "MESSAGE_NOT_FOUND", mnemon.MessageNotFoundError),
     (grpc.StatusCode.ALREADY_EXISTS, "MESSAGE_EXISTS", mnemon.MessageExistsError),
     (grpc.StatusCode.ALREADY_EXISTS, "FACT_EXISTS", mnemon.FactExistsError),

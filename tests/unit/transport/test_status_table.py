@@ -19,6 +19,7 @@ from mnemon_server.domain.backup import BackupError
 from mnemon_server.domain.conversations import ConversationNotFoundError, MessageExistsError, MessageNotFoundError
 from mnemon_server.domain.damage import CommitsLostError, PageDamagedError, VaultDamagedError
 from mnemon_server.domain.errors import ErrorReason, FieldViolation, MnemonError
+from mnemon_server.domain.history import VersionNotFoundError
 from mnemon_server.services.bridge.ledger import ChangedError
 from mnemon_server.services.limits.outbox import SlowReaderError
 from mnemon_server.services.search.embedded_passages import TextMovedError
@@ -46,6 +47,7 @@ SAMPLES = [
     errors.EventNotFoundError("lunch-1"),
     errors.FactNotFoundError("seat"),
     errors.ToolNotFoundError("weather", ["manage_memory"]),
+    VersionNotFoundError("0b1c"),
     KeyNotFoundError("1f3a5c7e9b0d2f46"),
     errors.UnauthenticatedError("send a key"),
     errors.PermissionDeniedError("not with this role"),

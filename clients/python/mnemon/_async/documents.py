@@ -21,6 +21,7 @@ from mnemon._messages.filters import ids_filter
 from mnemon._messages.translation import read, request
 from mnemon._status import error_from_call
 from mnemon._values import documents as values
+from mnemon._values import history
 from mnemon._values.filters import FilterLike
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
@@ -237,6 +238,45 @@ class AsyncDocuments(AsyncService):
         response = await self._call(self._stub.CountDocuments, asked, timeout)
         check_filters(response, strict=strict)
         return response.count
+
+    def versions(
+        self, doc_id: str, *, page_size: int = 0, timeout: float | None = None
+    ) -> AsyncIterator[history.DocumentVersion]:
+        """Yields the earlier versions of a document, newest first, if it has any. `timeout` applies to each page."""
+        return self._items(self.versions_page, doc_id, page_size=page_size, timeout=timeout)
+
+    async def versions_page(
+        self, doc_id: str, *, page_size: int = 0, page_token: str = "", timeout: float | None = None
+    ) -> history.DocumentVersionPage:
+        """Returns one page of the earlier versions of a document: 100 if `page_size` is 0, at most 1,000."""
+        kind = pb.ListDocumentVersionsRequest
+        asked = request(kind, doc_id=doc_id, page_size=page_size, page_token=page_token)
+        return read(history.DocumentVersionPage, await self._call(self._stub.ListDocumentVersions, asked, timeout))
+
+    async def restore_version(
+        self,
+        doc_id: str,
+        version_id: str,
+        *,
+        expected_revision: int | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> values.WriteReceipt:
+        """Makes an earlier version of a document the current one, also of one that was deleted.
+
+        Raises VersionNotFoundError if the document has no such version.
+        """
+        asked = request(
+            pb.RestoreDocumentVersionRequest,
+            doc_id=doc_id,
+            version_id=version_id,
+            expected_revision=expected_revision,
+            request_id=request_id,
+            ack=ack,
+        )
+        response = await self._call(self._stub.RestoreDocumentVersion, asked, timeout)
+        return read(values.WriteReceipt, response.receipt)
 
     async def delete(
         self,

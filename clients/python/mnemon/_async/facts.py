@@ -272,6 +272,53 @@ class AsyncFacts(AsyncService):
         )
         return read(facts.NamespacePage, await self._call(self._stub.ListNamespaces, asked, timeout))
 
+    def versions(
+        self, namespace: Iterable[str], key: str, *, page_size: int = 0, timeout: float | None = None
+    ) -> AsyncIterator[facts.PastFact]:
+        """Yields the earlier versions of a fact, newest first, if it has any. `timeout` applies to each page."""
+        return self._items(self.versions_page, namespace, key, page_size=page_size, timeout=timeout)
+
+    async def versions_page(
+        self,
+        namespace: Iterable[str],
+        key: str,
+        *,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> facts.PastFactPage:
+        """Returns one page of the earlier versions of a fact: 100 if `page_size` is 0, at most 1,000."""
+        kind = pb.ListFactVersionsRequest
+        asked = request(kind, namespace=namespace, key=key, page_size=page_size, page_token=page_token)
+        return read(facts.PastFactPage, await self._call(self._stub.ListFactVersions, asked, timeout))
+
+    async def restore_version(
+        self,
+        namespace: Iterable[str],
+        key: str,
+        version_id: str,
+        *,
+        expected_revision: int | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> facts.Fact:
+        """Makes an earlier version of a fact the current one, also of one that was deleted, and returns it.
+
+        Raises VersionNotFoundError if the fact has no such version.
+        """
+        asked = request(
+            pb.RestoreFactVersionRequest,
+            namespace=namespace,
+            key=key,
+            version_id=version_id,
+            expected_revision=expected_revision,
+            request_id=request_id,
+            ack=ack,
+        )
+        response = await self._call(self._stub.RestoreFactVersion, asked, timeout)
+        return read(facts.Fact, response.fact)
+
     async def delete(
         self,
         namespace: Iterable[str],

@@ -266,6 +266,45 @@ class AsyncMemories(AsyncService):
         response = await self._call(self._stub.UndeleteMemory, asked, timeout)
         return read(memories.Memory, response.memory)
 
+    def versions(
+        self, memory_id: str, *, page_size: int = 0, timeout: float | None = None
+    ) -> AsyncIterator[memories.MemoryVersion]:
+        """Yields the earlier versions of a memory, newest first, if it has any. `timeout` applies to each page."""
+        return self._items(self.versions_page, memory_id, page_size=page_size, timeout=timeout)
+
+    async def versions_page(
+        self, memory_id: str, *, page_size: int = 0, page_token: str = "", timeout: float | None = None
+    ) -> memories.MemoryVersionPage:
+        """Returns one page of the earlier versions of a memory: 100 if `page_size` is 0, at most 1,000."""
+        kind = pb.ListMemoryVersionsRequest
+        asked = request(kind, memory_id=memory_id, page_size=page_size, page_token=page_token)
+        return read(memories.MemoryVersionPage, await self._call(self._stub.ListMemoryVersions, asked, timeout))
+
+    async def restore_version(
+        self,
+        memory_id: str,
+        version_id: str,
+        *,
+        expected_revision: int | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> memories.Memory:
+        """Makes an earlier version the current one, and returns the memory; a deleted memory is undeleted by that.
+
+        Raises VersionNotFoundError if the memory has no such version.
+        """
+        asked = request(
+            pb.RestoreMemoryVersionRequest,
+            memory_id=memory_id,
+            version_id=version_id,
+            expected_revision=expected_revision,
+            request_id=request_id,
+            ack=ack,
+        )
+        response = await self._call(self._stub.RestoreMemoryVersion, asked, timeout)
+        return read(memories.Memory, response.memory)
+
     async def purge(
         self,
         memory_ids: Iterable[str] | None = None,

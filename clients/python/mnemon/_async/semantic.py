@@ -185,6 +185,48 @@ class AsyncSemantic(AsyncService):
         )
         return read(semantic.SemanticMemoryPage, await self._call(self._stub.ListSemanticMemories, asked, timeout))
 
+    def versions(
+        self, memory_id: str, *, page_size: int = 0, timeout: float | None = None
+    ) -> AsyncIterator[semantic.SemanticMemoryVersion]:
+        """Yields the earlier versions of a statement, newest first, if it has any. `timeout` applies to each page."""
+        return self._items(self.versions_page, memory_id, page_size=page_size, timeout=timeout)
+
+    async def versions_page(
+        self, memory_id: str, *, page_size: int = 0, page_token: str = "", timeout: float | None = None
+    ) -> semantic.SemanticMemoryVersionPage:
+        """Returns one page of the earlier versions of a statement: 100 if `page_size` is 0, at most 1,000."""
+        kind = pb.ListSemanticMemoryVersionsRequest
+        asked = request(kind, memory_id=memory_id, page_size=page_size, page_token=page_token)
+        return read(
+            semantic.SemanticMemoryVersionPage, await self._call(self._stub.ListSemanticMemoryVersions, asked, timeout)
+        )
+
+    async def restore_version(
+        self,
+        memory_id: str,
+        version_id: str,
+        *,
+        expected_revision: int | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> semantic.SemanticMemory:
+        """Makes an earlier version of a statement the current one, also of one that was deleted, and returns it.
+
+        Raises VersionNotFoundError if the statement has no such version. Raises
+        InvalidOperationError if the same statement has been saved since.
+        """
+        asked = request(
+            pb.RestoreSemanticMemoryVersionRequest,
+            memory_id=memory_id,
+            version_id=version_id,
+            expected_revision=expected_revision,
+            request_id=request_id,
+            ack=ack,
+        )
+        response = await self._call(self._stub.RestoreSemanticMemoryVersion, asked, timeout)
+        return read(semantic.SemanticMemory, response.memory)
+
     async def delete(
         self,
         memory_id: str,

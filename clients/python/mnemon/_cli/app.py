@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
-from mnemon._cli import events, facts, memories, rules, server, statements, tools
+from mnemon._cli import events, facts, history, memories, rules, server, statements, tools
 from mnemon._cli.archive.commands import export_archive
 from mnemon._cli.archive.import_command import import_files
 from mnemon._cli.context_protocol import serve_mcp
@@ -46,7 +46,16 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
         *(events.prune, events.compact, events.timeline_status, events.bridge),
     ),
     "Facts: JSON objects under keys, which the tools of language models use": (facts.facts, tools.tools, serve_mcp),
-    "All of it": (watch, show_changes, export_archive, import_files, server.back_up, server.erase),
+    "All of it": (
+        history.versions,
+        history.restore,
+        watch,
+        show_changes,
+        export_archive,
+        import_files,
+        server.back_up,
+        server.erase,
+    ),
     "The server, and who may use it": (documents.health, server.info, server.whoami, server.keys, server.tenants),
 }
 """The commands, by the kind of record that each is for; the keys say in the help what that is."""

@@ -15,7 +15,9 @@ ArchiveLine: TypeAlias = Mapping[str, Any]
 
 
 class RecordKind(StrEnum):
-    """The kind of the record: a document, a memory, a fact, a statement, a decision, a merge rule, or an event."""
+    """The kind of the record: a document, a memory, a fact, a statement, a decision, a merge rule, an event, or an
+    earlier version of one of the first four.
+    """
 
     DOCUMENT = "document"
     MEMORY = "memory"
@@ -24,6 +26,7 @@ class RecordKind(StrEnum):
     DECISION = "decision"
     RULE = "rule"
     EVENT = "event"
+    VERSION = "version"
 
 
 class ImportConflict(StrEnum):

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from mnemon._values.documents import Answer, JsonValue, MetadataValue, SearchDiagnostics, WriteReceipt
 from mnemon._values.filters import Filter
+from mnemon._values.history import VersionInfo
 from mnemon.shared.errors import MnemonError
 
 Namespace: TypeAlias = tuple[str, ...]
@@ -163,6 +164,24 @@ class FactPage(JsonValue):
     """A page of facts; `next_page_token` is empty after the last one."""
 
     facts: tuple[Fact, ...]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class PastFact(JsonValue):
+    """An earlier version of a fact."""
+
+    _SPREAD = "fact"
+
+    fact: Fact
+    version: VersionInfo
+
+
+@dataclass(frozen=True, slots=True)
+class PastFactPage(JsonValue):
+    """A page of versions, newest first; `next_page_token` is empty after the last one."""
+
+    versions: tuple[PastFact, ...]
     next_page_token: str
 
 

@@ -19,6 +19,7 @@ from mnemon._values.documents import (
     WriteReceipt,
 )
 from mnemon._values.filters import FilterLike
+from mnemon._values.history import VersionInfo
 from mnemon.shared.errors import MnemonError
 
 TAGS = {
@@ -220,6 +221,24 @@ class MemoryPage(JsonValue):
     """A page of memories; `next_page_token` is empty after the last one."""
 
     memories: tuple[Memory, ...]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryVersion(JsonValue):
+    """An earlier version of a memory, with its confidence at the end of the version."""
+
+    _SPREAD = "memory"
+
+    memory: Memory
+    version: VersionInfo
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryVersionPage(JsonValue):
+    """A page of versions, newest first; `next_page_token` is empty after the last one."""
+
+    versions: tuple[MemoryVersion, ...]
     next_page_token: str
 
 

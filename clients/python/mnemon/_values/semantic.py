@@ -19,6 +19,7 @@ from mnemon._values.documents import (
     WriteReceipt,
 )
 from mnemon._values.filters import FilterLike
+from mnemon._values.history import VersionInfo
 from mnemon.shared.errors import MnemonError
 
 TAGS = (*SCOPE_FIELDS, "source")
@@ -205,6 +206,24 @@ class SemanticMemoryPage(JsonValue):
     """A page of statements; `next_page_token` is empty after the last one."""
 
     memories: tuple[SemanticMemory, ...]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticMemoryVersion(JsonValue):
+    """An earlier version of a statement."""
+
+    _SPREAD = "memory"
+
+    memory: SemanticMemory
+    version: VersionInfo
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticMemoryVersionPage(JsonValue):
+    """A page of versions, newest first; `next_page_token` is empty after the last one."""
+
+    versions: tuple[SemanticMemoryVersion, ...]
     next_page_token: str
 
 

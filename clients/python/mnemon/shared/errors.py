@@ -15,7 +15,8 @@ MnemonError                             code, reason, request_id
 │   ├── MessageNotFoundError            of a conversation
 │   ├── RuleNotFoundError
 │   ├── TenantNotFoundError
-│   └── ToolNotFoundError
+│   ├── ToolNotFoundError
+│   └── VersionNotFoundError            of a record
 ├── AlreadyExistsError
 │   ├── EventExistsError
 │   ├── FactExistsError
@@ -131,6 +132,7 @@ __all__ = [
     "UnimplementedError",
     "UnknownBaseRuleError",
     "UnmatchedFilterWarning",
+    "VersionNotFoundError",
 ]
 
 
@@ -253,6 +255,10 @@ class FactNotFoundError(NotFoundError):
 
 class ToolNotFoundError(NotFoundError):
     """No tool has this name."""
+
+
+class VersionNotFoundError(NotFoundError):
+    """The record has no version with this id, or it is no longer kept."""
 
 
 class AlreadyExistsError(MnemonError):

@@ -45,6 +45,8 @@ class _RecordKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecordKind
     """A rule of RulesService."""
     RECORD_KIND_EVENT: _RecordKind.ValueType  # 7
     """An event of EpisodicMemoryService."""
+    RECORD_KIND_VERSION: _RecordKind.ValueType  # 8
+    """An earlier version of a document, a memory, a statement or a fact."""
 
 class RecordKind(_RecordKind, metaclass=_RecordKindEnumTypeWrapper):
     """RecordKind is the kind of a record."""
@@ -65,6 +67,8 @@ RECORD_KIND_RULE: RecordKind.ValueType  # 6
 """A rule of RulesService."""
 RECORD_KIND_EVENT: RecordKind.ValueType  # 7
 """An event of EpisodicMemoryService."""
+RECORD_KIND_VERSION: RecordKind.ValueType  # 8
+"""An earlier version of a document, a memory, a statement or a fact."""
 Global___RecordKind: _TypeAlias = RecordKind  # noqa: Y015
 
 class _ImportConflict:

@@ -226,6 +226,50 @@ COMPARATOR_EXISTS: Comparator.ValueType  # 10
 """Whether the record has the field. An empty text counts as missing."""
 Global___Comparator: _TypeAlias = Comparator  # noqa: Y015
 
+class _VersionEnding:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _VersionEndingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VersionEnding.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VERSION_ENDING_UNSPECIFIED: _VersionEnding.ValueType  # 0
+    """A value that this client does not know."""
+    VERSION_ENDING_UPDATE: _VersionEnding.ValueType  # 1
+    """The record was changed."""
+    VERSION_ENDING_DELETE: _VersionEnding.ValueType  # 2
+    """It was deleted."""
+    VERSION_ENDING_RESTORE: _VersionEnding.ValueType  # 3
+    """It was undeleted, or another version was restored."""
+    VERSION_ENDING_MERGE: _VersionEnding.ValueType  # 4
+    """A statement was merged with another one."""
+    VERSION_ENDING_SUPERSEDE: _VersionEnding.ValueType  # 5
+    """A statement was superseded by another one."""
+    VERSION_ENDING_UNDO: _VersionEnding.ValueType  # 6
+    """A decision about a statement was undone."""
+    VERSION_ENDING_EXPIRE: _VersionEnding.ValueType  # 7
+    """A fact expired."""
+
+class VersionEnding(_VersionEnding, metaclass=_VersionEndingEnumTypeWrapper):
+    """VersionEnding says what ended a version."""
+
+VERSION_ENDING_UNSPECIFIED: VersionEnding.ValueType  # 0
+"""A value that this client does not know."""
+VERSION_ENDING_UPDATE: VersionEnding.ValueType  # 1
+"""The record was changed."""
+VERSION_ENDING_DELETE: VersionEnding.ValueType  # 2
+"""It was deleted."""
+VERSION_ENDING_RESTORE: VersionEnding.ValueType  # 3
+"""It was undeleted, or another version was restored."""
+VERSION_ENDING_MERGE: VersionEnding.ValueType  # 4
+"""A statement was merged with another one."""
+VERSION_ENDING_SUPERSEDE: VersionEnding.ValueType  # 5
+"""A statement was superseded by another one."""
+VERSION_ENDING_UNDO: VersionEnding.ValueType  # 6
+"""A decision about a statement was undone."""
+VERSION_ENDING_EXPIRE: VersionEnding.ValueType  # 7
+"""A fact expired."""
+Global___VersionEnding: _TypeAlias = VersionEnding  # noqa: Y015
+
 @_typing.final
 class Scope(_message.Message):
     """Scope says to whom a record belongs and what it is about. In a record every field is optional. In a filter only the
@@ -882,3 +926,53 @@ class Condition(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Condition: _TypeAlias = Condition  # noqa: Y015
+
+@_typing.final
+class VersionInfo(_message.Message):
+    """VersionInfo says when a record was in an earlier state, and who changed that."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_ID_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    ENDING_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    version_id: _builtins.str
+    """Identifies the version."""
+    ending: Global___VersionEnding.ValueType
+    """What ended it."""
+    principal: _builtins.str
+    """Who ended it, as the audit log names callers; empty without authentication, and for the server's own work."""
+    method: _builtins.str
+    """The method that ended it, such as "mnemon.v1.MemoryService/UpdateMemory"; empty for the server's own work."""
+    call_id: _builtins.str
+    """The `x-request-id` of that call."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When the record became so."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ceased to be so."""
+
+    def __init__(
+        self,
+        *,
+        version_id: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        ending: Global___VersionEnding.ValueType = ...,
+        principal: _builtins.str = ...,
+        method: _builtins.str = ...,
+        call_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "end_time", b"end_time", "ending", b"ending", "method", b"method", "principal", b"principal", "start_time", b"start_time", "version_id", b"version_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VersionInfo: _TypeAlias = VersionInfo  # noqa: Y015

@@ -65,7 +65,7 @@ class EraseFilter(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     kind: _archive_pb2.RecordKind.ValueType
-    """The kind; neither DECISION nor RULE."""
+    """The kind; neither DECISION, RULE nor VERSION."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """The fields that are set must be equal. Empty for facts."""

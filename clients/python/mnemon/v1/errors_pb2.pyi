@@ -147,6 +147,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND. The conversation has no message with this id."""
     ERROR_REASON_MESSAGE_EXISTS: _ErrorReason.ValueType  # 54
     """ALREADY_EXISTS. The conversation has a message with this id that says something else."""
+    ERROR_REASON_VERSION_NOT_FOUND: _ErrorReason.ValueType  # 55
+    """NOT_FOUND. The record has no version with this id, or it is no longer kept."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error contains (domain "mnemon", the name without
@@ -281,4 +283,6 @@ ERROR_REASON_MESSAGE_NOT_FOUND: ErrorReason.ValueType  # 53
 """NOT_FOUND. The conversation has no message with this id."""
 ERROR_REASON_MESSAGE_EXISTS: ErrorReason.ValueType  # 54
 """ALREADY_EXISTS. The conversation has a message with this id that says something else."""
+ERROR_REASON_VERSION_NOT_FOUND: ErrorReason.ValueType  # 55
+"""NOT_FOUND. The record has no version with this id, or it is no longer kept."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

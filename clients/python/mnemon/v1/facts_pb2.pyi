@@ -959,6 +959,176 @@ class FactNamespace(_message.Message):
 Global___FactNamespace: _TypeAlias = FactNamespace  # noqa: Y015
 
 @_typing.final
+class PastFact(_message.Message):
+    """PastFact is an earlier version of a fact."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACT_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fact(self) -> Global___Fact:
+        """The fact as it was."""
+
+    @_builtins.property
+    def version(self) -> _common_pb2.VersionInfo:
+        """When it was so, and who changed that."""
+
+    def __init__(
+        self,
+        *,
+        fact: Global___Fact | None = ...,
+        version: _common_pb2.VersionInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PastFact: _TypeAlias = PastFact  # noqa: Y015
+
+@_typing.final
+class ListFactVersionsRequest(_message.Message):
+    """ListFactVersionsRequest asks for a page of versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """The key."""
+    page_size: _builtins.int
+    """Maximum number of versions on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
+    page_token: _builtins.str
+    """The next_page_token of the previous page; empty for the first page."""
+    @_builtins.property
+    def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The namespace."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _abc.Iterable[_builtins.str] | None = ...,
+        key: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "namespace", b"namespace", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFactVersionsRequest: _TypeAlias = ListFactVersionsRequest  # noqa: Y015
+
+@_typing.final
+class ListFactVersionsResponse(_message.Message):
+    """ListFactVersionsResponse is one page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty after the last page."""
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PastFact]:
+        """The versions, newest first."""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[Global___PastFact] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFactVersionsResponse: _TypeAlias = ListFactVersionsResponse  # noqa: Y015
+
+@_typing.final
+class RestoreFactVersionRequest(_message.Message):
+    """RestoreFactVersionRequest asks to restore a version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    VERSION_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ACK_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """The key."""
+    version_id: _builtins.str
+    """The id of the version."""
+    expected_revision: _builtins.int
+    """Restore only if the fact has this revision; 0: only if it does not exist. Otherwise ABORTED."""
+    request_id: _builtins.str
+    """As in PutFactRequest."""
+    ack: _common_pb2.AckLevel.ValueType
+    """What must have happened before the call returns."""
+    @_builtins.property
+    def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The namespace."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _abc.Iterable[_builtins.str] | None = ...,
+        key: _builtins.str = ...,
+        version_id: _builtins.str = ...,
+        expected_revision: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+        ack: _common_pb2.AckLevel.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "ack", b"ack", "expected_revision", b"expected_revision", "key", b"key", "namespace", b"namespace", "request_id", b"request_id", "version_id", b"version_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
+
+Global___RestoreFactVersionRequest: _TypeAlias = RestoreFactVersionRequest  # noqa: Y015
+
+@_typing.final
+class RestoreFactVersionResponse(_message.Message):
+    """RestoreFactVersionResponse acknowledges it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACT_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fact(self) -> Global___Fact:
+        """The current fact."""
+
+    @_builtins.property
+    def receipt(self) -> _common_pb2.WriteReceipt:
+        """The receipt."""
+
+    def __init__(
+        self,
+        *,
+        fact: Global___Fact | None = ...,
+        receipt: _common_pb2.WriteReceipt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact", "receipt", b"receipt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact", "receipt", b"receipt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreFactVersionResponse: _TypeAlias = RestoreFactVersionResponse  # noqa: Y015
+
+@_typing.final
 class DeleteFactRequest(_message.Message):
     """DeleteFactRequest asks to remove a fact."""
 

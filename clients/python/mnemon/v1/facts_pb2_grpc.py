@@ -79,6 +79,16 @@ class FactServiceStub(object):
                 request_serializer=mnemon_dot_v1_dot_facts__pb2.ListNamespacesRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_facts__pb2.ListNamespacesResponse.FromString,
                 _registered_method=True)
+        self.ListFactVersions = channel.unary_unary(
+                '/mnemon.v1.FactService/ListFactVersions',
+                request_serializer=mnemon_dot_v1_dot_facts__pb2.ListFactVersionsRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_facts__pb2.ListFactVersionsResponse.FromString,
+                _registered_method=True)
+        self.RestoreFactVersion = channel.unary_unary(
+                '/mnemon.v1.FactService/RestoreFactVersion',
+                request_serializer=mnemon_dot_v1_dot_facts__pb2.RestoreFactVersionRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_facts__pb2.RestoreFactVersionResponse.FromString,
+                _registered_method=True)
         self.DeleteFact = channel.unary_unary(
                 '/mnemon.v1.FactService/DeleteFact',
                 request_serializer=mnemon_dot_v1_dot_facts__pb2.DeleteFactRequest.SerializeToString,
@@ -158,8 +168,24 @@ class FactServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListFactVersions(self, request, context):
+        """ListFactVersions pages through the earlier versions of a fact, newest first, also of one that was deleted. Nothing is
+        found for a key that does not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreFactVersion(self, request, context):
+        """RestoreFactVersion makes an earlier version of a fact the current one, under a new revision, also of one that was
+        deleted. NOT_FOUND if the fact has no such version.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteFact(self, request, context):
-        """DeleteFact permanently removes a fact with its earlier versions. NOT_FOUND if it does not exist, unless
+        """DeleteFact removes a fact; its last version is kept as long as the history is. NOT_FOUND if it does not exist, unless
         `allow_missing`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -167,7 +193,7 @@ class FactServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteFacts(self, request, context):
-        """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
+        """DeleteFacts removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
         the filter has a key that no fact has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -216,6 +242,16 @@ def add_FactServiceServicer_to_server(servicer, server):
                     servicer.ListNamespaces,
                     request_deserializer=mnemon_dot_v1_dot_facts__pb2.ListNamespacesRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_facts__pb2.ListNamespacesResponse.SerializeToString,
+            ),
+            'ListFactVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFactVersions,
+                    request_deserializer=mnemon_dot_v1_dot_facts__pb2.ListFactVersionsRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_facts__pb2.ListFactVersionsResponse.SerializeToString,
+            ),
+            'RestoreFactVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreFactVersion,
+                    request_deserializer=mnemon_dot_v1_dot_facts__pb2.RestoreFactVersionRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_facts__pb2.RestoreFactVersionResponse.SerializeToString,
             ),
             'DeleteFact': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteFact,
@@ -449,6 +485,60 @@ class FactService(object):
             '/mnemon.v1.FactService/ListNamespaces',
             mnemon_dot_v1_dot_facts__pb2.ListNamespacesRequest.SerializeToString,
             mnemon_dot_v1_dot_facts__pb2.ListNamespacesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFactVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.FactService/ListFactVersions',
+            mnemon_dot_v1_dot_facts__pb2.ListFactVersionsRequest.SerializeToString,
+            mnemon_dot_v1_dot_facts__pb2.ListFactVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreFactVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.FactService/RestoreFactVersion',
+            mnemon_dot_v1_dot_facts__pb2.RestoreFactVersionRequest.SerializeToString,
+            mnemon_dot_v1_dot_facts__pb2.RestoreFactVersionResponse.FromString,
             options,
             channel_credentials,
             insecure,

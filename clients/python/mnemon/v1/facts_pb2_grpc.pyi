@@ -60,12 +60,20 @@ class FactServiceStub:
     """ListFacts pages through facts in order of creation."""
     ListNamespaces: _grpc.UnaryUnaryMultiCallable[_facts_pb2.ListNamespacesRequest, _facts_pb2.ListNamespacesResponse]
     """ListNamespaces pages through the namespaces that contain facts, parents before children."""
+    ListFactVersions: _grpc.UnaryUnaryMultiCallable[_facts_pb2.ListFactVersionsRequest, _facts_pb2.ListFactVersionsResponse]
+    """ListFactVersions pages through the earlier versions of a fact, newest first, also of one that was deleted. Nothing is
+    found for a key that does not exist.
+    """
+    RestoreFactVersion: _grpc.UnaryUnaryMultiCallable[_facts_pb2.RestoreFactVersionRequest, _facts_pb2.RestoreFactVersionResponse]
+    """RestoreFactVersion makes an earlier version of a fact the current one, under a new revision, also of one that was
+    deleted. NOT_FOUND if the fact has no such version.
+    """
     DeleteFact: _grpc.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactRequest, _facts_pb2.DeleteFactResponse]
-    """DeleteFact permanently removes a fact with its earlier versions. NOT_FOUND if it does not exist, unless
+    """DeleteFact removes a fact; its last version is kept as long as the history is. NOT_FOUND if it does not exist, unless
     `allow_missing`.
     """
     DeleteFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactsRequest, _facts_pb2.DeleteFactsResponse]
-    """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
+    """DeleteFacts removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
     the filter has a key that no fact has.
     """
 
@@ -101,12 +109,20 @@ class FactServiceAsyncStub(FactServiceStub):
     """ListFacts pages through facts in order of creation."""
     ListNamespaces: _aio.UnaryUnaryMultiCallable[_facts_pb2.ListNamespacesRequest, _facts_pb2.ListNamespacesResponse]  # type: ignore[assignment]
     """ListNamespaces pages through the namespaces that contain facts, parents before children."""
+    ListFactVersions: _aio.UnaryUnaryMultiCallable[_facts_pb2.ListFactVersionsRequest, _facts_pb2.ListFactVersionsResponse]  # type: ignore[assignment]
+    """ListFactVersions pages through the earlier versions of a fact, newest first, also of one that was deleted. Nothing is
+    found for a key that does not exist.
+    """
+    RestoreFactVersion: _aio.UnaryUnaryMultiCallable[_facts_pb2.RestoreFactVersionRequest, _facts_pb2.RestoreFactVersionResponse]  # type: ignore[assignment]
+    """RestoreFactVersion makes an earlier version of a fact the current one, under a new revision, also of one that was
+    deleted. NOT_FOUND if the fact has no such version.
+    """
     DeleteFact: _aio.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactRequest, _facts_pb2.DeleteFactResponse]  # type: ignore[assignment]
-    """DeleteFact permanently removes a fact with its earlier versions. NOT_FOUND if it does not exist, unless
+    """DeleteFact removes a fact; its last version is kept as long as the history is. NOT_FOUND if it does not exist, unless
     `allow_missing`.
     """
     DeleteFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactsRequest, _facts_pb2.DeleteFactsResponse]  # type: ignore[assignment]
-    """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
+    """DeleteFacts removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
     the filter has a key that no fact has.
     """
 
@@ -189,12 +205,32 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         """ListNamespaces pages through the namespaces that contain facts, parents before children."""
 
     @_abc_1.abstractmethod
+    def ListFactVersions(
+        self,
+        request: _facts_pb2.ListFactVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_facts_pb2.ListFactVersionsResponse, _abc.Awaitable[_facts_pb2.ListFactVersionsResponse]]:
+        """ListFactVersions pages through the earlier versions of a fact, newest first, also of one that was deleted. Nothing is
+        found for a key that does not exist.
+        """
+
+    @_abc_1.abstractmethod
+    def RestoreFactVersion(
+        self,
+        request: _facts_pb2.RestoreFactVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_facts_pb2.RestoreFactVersionResponse, _abc.Awaitable[_facts_pb2.RestoreFactVersionResponse]]:
+        """RestoreFactVersion makes an earlier version of a fact the current one, under a new revision, also of one that was
+        deleted. NOT_FOUND if the fact has no such version.
+        """
+
+    @_abc_1.abstractmethod
     def DeleteFact(
         self,
         request: _facts_pb2.DeleteFactRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.DeleteFactResponse, _abc.Awaitable[_facts_pb2.DeleteFactResponse]]:
-        """DeleteFact permanently removes a fact with its earlier versions. NOT_FOUND if it does not exist, unless
+        """DeleteFact removes a fact; its last version is kept as long as the history is. NOT_FOUND if it does not exist, unless
         `allow_missing`.
         """
 
@@ -204,7 +240,7 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.DeleteFactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.DeleteFactsResponse, _abc.Awaitable[_facts_pb2.DeleteFactsResponse]]:
-        """DeleteFacts permanently removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
+        """DeleteFacts removes all matching facts of a namespace in one transaction. INVALID_ARGUMENT if
         the filter has a key that no fact has.
         """
 

@@ -991,6 +991,158 @@ class DeleteDocumentsResponse(_message.Message):
 Global___DeleteDocumentsResponse: _TypeAlias = DeleteDocumentsResponse  # noqa: Y015
 
 @_typing.final
+class DocumentVersion(_message.Message):
+    """DocumentVersion is an earlier version of a document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def document(self) -> Global___Document:
+        """The document as it was."""
+
+    @_builtins.property
+    def version(self) -> _common_pb2.VersionInfo:
+        """When it was so, and who changed that."""
+
+    def __init__(
+        self,
+        *,
+        document: Global___Document | None = ...,
+        version: _common_pb2.VersionInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DocumentVersion: _TypeAlias = DocumentVersion  # noqa: Y015
+
+@_typing.final
+class ListDocumentVersionsRequest(_message.Message):
+    """ListDocumentVersionsRequest asks for a page of versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOC_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    doc_id: _builtins.str
+    """The id."""
+    page_size: _builtins.int
+    """Maximum number of versions on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
+    page_token: _builtins.str
+    """The next_page_token of the previous page; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        doc_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["doc_id", b"doc_id", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDocumentVersionsRequest: _TypeAlias = ListDocumentVersionsRequest  # noqa: Y015
+
+@_typing.final
+class ListDocumentVersionsResponse(_message.Message):
+    """ListDocumentVersionsResponse is one page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty after the last page."""
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DocumentVersion]:
+        """The versions, newest first."""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[Global___DocumentVersion] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDocumentVersionsResponse: _TypeAlias = ListDocumentVersionsResponse  # noqa: Y015
+
+@_typing.final
+class RestoreDocumentVersionRequest(_message.Message):
+    """RestoreDocumentVersionRequest asks to restore a version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOC_ID_FIELD_NUMBER: _builtins.int
+    VERSION_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ACK_FIELD_NUMBER: _builtins.int
+    doc_id: _builtins.str
+    """The id."""
+    version_id: _builtins.str
+    """The id of the version."""
+    expected_revision: _builtins.int
+    """Restore only if the document has this revision; 0: only if it does not exist. Otherwise ABORTED."""
+    request_id: _builtins.str
+    """As in IndexDocumentRequest."""
+    ack: _common_pb2.AckLevel.ValueType
+    """What must have happened before the call returns."""
+    def __init__(
+        self,
+        *,
+        doc_id: _builtins.str = ...,
+        version_id: _builtins.str = ...,
+        expected_revision: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+        ack: _common_pb2.AckLevel.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "ack", b"ack", "doc_id", b"doc_id", "expected_revision", b"expected_revision", "request_id", b"request_id", "version_id", b"version_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
+
+Global___RestoreDocumentVersionRequest: _TypeAlias = RestoreDocumentVersionRequest  # noqa: Y015
+
+@_typing.final
+class RestoreDocumentVersionResponse(_message.Message):
+    """RestoreDocumentVersionResponse acknowledges it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def receipt(self) -> _common_pb2.WriteReceipt:
+        """The receipt."""
+
+    def __init__(
+        self,
+        *,
+        receipt: _common_pb2.WriteReceipt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreDocumentVersionResponse: _TypeAlias = RestoreDocumentVersionResponse  # noqa: Y015
+
+@_typing.final
 class RebuildIndexRequest(_message.Message):
     """RebuildIndexRequest asks to rebuild the vector database."""
 

@@ -70,6 +70,16 @@ class KnowledgeStoreServiceStub(object):
                 request_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.CountDocumentsRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.CountDocumentsResponse.FromString,
                 _registered_method=True)
+        self.ListDocumentVersions = channel.unary_unary(
+                '/mnemon.v1.KnowledgeStoreService/ListDocumentVersions',
+                request_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.ListDocumentVersionsRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.ListDocumentVersionsResponse.FromString,
+                _registered_method=True)
+        self.RestoreDocumentVersion = channel.unary_unary(
+                '/mnemon.v1.KnowledgeStoreService/RestoreDocumentVersion',
+                request_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.RestoreDocumentVersionRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.RestoreDocumentVersionResponse.FromString,
+                _registered_method=True)
         self.DeleteDocument = channel.unary_unary(
                 '/mnemon.v1.KnowledgeStoreService/DeleteDocument',
                 request_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.DeleteDocumentRequest.SerializeToString,
@@ -147,8 +157,25 @@ class KnowledgeStoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDocumentVersions(self, request, context):
+        """ListDocumentVersions pages through the earlier versions of a document, newest first, also of one that was deleted. Nothing is
+        found for an id that does not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreDocumentVersion(self, request, context):
+        """RestoreDocumentVersion makes an earlier version of a document the current one, under a new revision, also of one that was
+        deleted. NOT_FOUND if the document has no such version.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteDocument(self, request, context):
-        """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing.
+        """DeleteDocument removes one document; its last version is kept as long as the history is. NOT_FOUND if it does not
+        exist, unless allow_missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -214,6 +241,16 @@ def add_KnowledgeStoreServiceServicer_to_server(servicer, server):
                     servicer.CountDocuments,
                     request_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.CountDocumentsRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.CountDocumentsResponse.SerializeToString,
+            ),
+            'ListDocumentVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDocumentVersions,
+                    request_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.ListDocumentVersionsRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.ListDocumentVersionsResponse.SerializeToString,
+            ),
+            'RestoreDocumentVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreDocumentVersion,
+                    request_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.RestoreDocumentVersionRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.RestoreDocumentVersionResponse.SerializeToString,
             ),
             'DeleteDocument': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteDocument,
@@ -426,6 +463,60 @@ class KnowledgeStoreService(object):
             '/mnemon.v1.KnowledgeStoreService/CountDocuments',
             mnemon_dot_v1_dot_knowledge__store__pb2.CountDocumentsRequest.SerializeToString,
             mnemon_dot_v1_dot_knowledge__store__pb2.CountDocumentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDocumentVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.KnowledgeStoreService/ListDocumentVersions',
+            mnemon_dot_v1_dot_knowledge__store__pb2.ListDocumentVersionsRequest.SerializeToString,
+            mnemon_dot_v1_dot_knowledge__store__pb2.ListDocumentVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreDocumentVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.KnowledgeStoreService/RestoreDocumentVersion',
+            mnemon_dot_v1_dot_knowledge__store__pb2.RestoreDocumentVersionRequest.SerializeToString,
+            mnemon_dot_v1_dot_knowledge__store__pb2.RestoreDocumentVersionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,8 +51,18 @@ class KnowledgeStoreServiceStub:
     """ListDocuments pages through documents in the order in which they were first indexed."""
     CountDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.CountDocumentsRequest, _knowledge_store_pb2.CountDocumentsResponse]
     """CountDocuments counts documents."""
+    ListDocumentVersions: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.ListDocumentVersionsRequest, _knowledge_store_pb2.ListDocumentVersionsResponse]
+    """ListDocumentVersions pages through the earlier versions of a document, newest first, also of one that was deleted. Nothing is
+    found for an id that does not exist.
+    """
+    RestoreDocumentVersion: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.RestoreDocumentVersionRequest, _knowledge_store_pb2.RestoreDocumentVersionResponse]
+    """RestoreDocumentVersion makes an earlier version of a document the current one, under a new revision, also of one that was
+    deleted. NOT_FOUND if the document has no such version.
+    """
     DeleteDocument: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentRequest, _knowledge_store_pb2.DeleteDocumentResponse]
-    """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
+    """DeleteDocument removes one document; its last version is kept as long as the history is. NOT_FOUND if it does not
+    exist, unless allow_missing.
+    """
     DeleteDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentsRequest, _knowledge_store_pb2.DeleteDocumentsResponse]
     """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if
     a filter has a metadata key that no document has.
@@ -87,8 +97,18 @@ class KnowledgeStoreServiceAsyncStub(KnowledgeStoreServiceStub):
     """ListDocuments pages through documents in the order in which they were first indexed."""
     CountDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.CountDocumentsRequest, _knowledge_store_pb2.CountDocumentsResponse]  # type: ignore[assignment]
     """CountDocuments counts documents."""
+    ListDocumentVersions: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.ListDocumentVersionsRequest, _knowledge_store_pb2.ListDocumentVersionsResponse]  # type: ignore[assignment]
+    """ListDocumentVersions pages through the earlier versions of a document, newest first, also of one that was deleted. Nothing is
+    found for an id that does not exist.
+    """
+    RestoreDocumentVersion: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.RestoreDocumentVersionRequest, _knowledge_store_pb2.RestoreDocumentVersionResponse]  # type: ignore[assignment]
+    """RestoreDocumentVersion makes an earlier version of a document the current one, under a new revision, also of one that was
+    deleted. NOT_FOUND if the document has no such version.
+    """
     DeleteDocument: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentRequest, _knowledge_store_pb2.DeleteDocumentResponse]  # type: ignore[assignment]
-    """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
+    """DeleteDocument removes one document; its last version is kept as long as the history is. NOT_FOUND if it does not
+    exist, unless allow_missing.
+    """
     DeleteDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentsRequest, _knowledge_store_pb2.DeleteDocumentsResponse]  # type: ignore[assignment]
     """DeleteDocuments removes all documents that match a filter, in one transaction. INVALID_ARGUMENT if
     a filter has a metadata key that no document has.
@@ -164,12 +184,34 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """CountDocuments counts documents."""
 
     @_abc_1.abstractmethod
+    def ListDocumentVersions(
+        self,
+        request: _knowledge_store_pb2.ListDocumentVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_knowledge_store_pb2.ListDocumentVersionsResponse, _abc.Awaitable[_knowledge_store_pb2.ListDocumentVersionsResponse]]:
+        """ListDocumentVersions pages through the earlier versions of a document, newest first, also of one that was deleted. Nothing is
+        found for an id that does not exist.
+        """
+
+    @_abc_1.abstractmethod
+    def RestoreDocumentVersion(
+        self,
+        request: _knowledge_store_pb2.RestoreDocumentVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_knowledge_store_pb2.RestoreDocumentVersionResponse, _abc.Awaitable[_knowledge_store_pb2.RestoreDocumentVersionResponse]]:
+        """RestoreDocumentVersion makes an earlier version of a document the current one, under a new revision, also of one that was
+        deleted. NOT_FOUND if the document has no such version.
+        """
+
+    @_abc_1.abstractmethod
     def DeleteDocument(
         self,
         request: _knowledge_store_pb2.DeleteDocumentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_knowledge_store_pb2.DeleteDocumentResponse, _abc.Awaitable[_knowledge_store_pb2.DeleteDocumentResponse]]:
-        """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
+        """DeleteDocument removes one document; its last version is kept as long as the history is. NOT_FOUND if it does not
+        exist, unless allow_missing.
+        """
 
     @_abc_1.abstractmethod
     def DeleteDocuments(

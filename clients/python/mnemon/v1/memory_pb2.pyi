@@ -1098,6 +1098,164 @@ class PurgeMemoriesResponse(_message.Message):
 Global___PurgeMemoriesResponse: _TypeAlias = PurgeMemoriesResponse  # noqa: Y015
 
 @_typing.final
+class MemoryVersion(_message.Message):
+    """MemoryVersion is an earlier version of a memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def memory(self) -> Global___Memory:
+        """The memory as it was, with its confidence at the end of the version."""
+
+    @_builtins.property
+    def version(self) -> _common_pb2.VersionInfo:
+        """When it was so, and who changed that."""
+
+    def __init__(
+        self,
+        *,
+        memory: Global___Memory | None = ...,
+        version: _common_pb2.VersionInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryVersion: _TypeAlias = MemoryVersion  # noqa: Y015
+
+@_typing.final
+class ListMemoryVersionsRequest(_message.Message):
+    """ListMemoryVersionsRequest asks for a page of versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    memory_id: _builtins.str
+    """The id."""
+    page_size: _builtins.int
+    """Maximum number of versions on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
+    page_token: _builtins.str
+    """The next_page_token of the previous page; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        memory_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMemoryVersionsRequest: _TypeAlias = ListMemoryVersionsRequest  # noqa: Y015
+
+@_typing.final
+class ListMemoryVersionsResponse(_message.Message):
+    """ListMemoryVersionsResponse is one page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty after the last page."""
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryVersion]:
+        """The versions, newest first."""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[Global___MemoryVersion] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMemoryVersionsResponse: _TypeAlias = ListMemoryVersionsResponse  # noqa: Y015
+
+@_typing.final
+class RestoreMemoryVersionRequest(_message.Message):
+    """RestoreMemoryVersionRequest asks to restore a version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    VERSION_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ACK_FIELD_NUMBER: _builtins.int
+    memory_id: _builtins.str
+    """The id of the memory."""
+    version_id: _builtins.str
+    """The id of the version."""
+    expected_revision: _builtins.int
+    """Restore only if the memory has this revision; otherwise ABORTED."""
+    request_id: _builtins.str
+    """As in CreateMemoryRequest."""
+    ack: _common_pb2.AckLevel.ValueType
+    """What must have happened before the call returns."""
+    def __init__(
+        self,
+        *,
+        memory_id: _builtins.str = ...,
+        version_id: _builtins.str = ...,
+        expected_revision: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+        ack: _common_pb2.AckLevel.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "ack", b"ack", "expected_revision", b"expected_revision", "memory_id", b"memory_id", "request_id", b"request_id", "version_id", b"version_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
+
+Global___RestoreMemoryVersionRequest: _TypeAlias = RestoreMemoryVersionRequest  # noqa: Y015
+
+@_typing.final
+class RestoreMemoryVersionResponse(_message.Message):
+    """RestoreMemoryVersionResponse acknowledges it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def memory(self) -> Global___Memory:
+        """The current memory."""
+
+    @_builtins.property
+    def receipt(self) -> _common_pb2.WriteReceipt:
+        """The receipt."""
+
+    def __init__(
+        self,
+        *,
+        memory: Global___Memory | None = ...,
+        receipt: _common_pb2.WriteReceipt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "receipt", b"receipt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "receipt", b"receipt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreMemoryVersionResponse: _TypeAlias = RestoreMemoryVersionResponse  # noqa: Y015
+
+@_typing.final
 class CountMemoriesRequest(_message.Message):
     """CountMemoriesRequest asks how many memories there are."""
 

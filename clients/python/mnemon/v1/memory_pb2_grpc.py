@@ -86,6 +86,16 @@ class MemoryServiceStub(object):
                 request_serializer=mnemon_dot_v1_dot_memory__pb2.PurgeMemoriesRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_memory__pb2.PurgeMemoriesResponse.FromString,
                 _registered_method=True)
+        self.ListMemoryVersions = channel.unary_unary(
+                '/mnemon.v1.MemoryService/ListMemoryVersions',
+                request_serializer=mnemon_dot_v1_dot_memory__pb2.ListMemoryVersionsRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_memory__pb2.ListMemoryVersionsResponse.FromString,
+                _registered_method=True)
+        self.RestoreMemoryVersion = channel.unary_unary(
+                '/mnemon.v1.MemoryService/RestoreMemoryVersion',
+                request_serializer=mnemon_dot_v1_dot_memory__pb2.RestoreMemoryVersionRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_memory__pb2.RestoreMemoryVersionResponse.FromString,
+                _registered_method=True)
         self.CountMemories = channel.unary_unary(
                 '/mnemon.v1.MemoryService/CountMemories',
                 request_serializer=mnemon_dot_v1_dot_memory__pb2.CountMemoriesRequest.SerializeToString,
@@ -183,6 +193,22 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListMemoryVersions(self, request, context):
+        """ListMemoryVersions pages through the earlier versions of a memory, newest first. Nothing is found for an id that does
+        not exist. Purging a memory removes its versions, too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreMemoryVersion(self, request, context):
+        """RestoreMemoryVersion makes an earlier version of a memory the current one, under a new revision. A deleted memory is
+        undeleted by that. NOT_FOUND if the memory has no such version.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CountMemories(self, request, context):
         """CountMemories counts memories.
         """
@@ -257,6 +283,16 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.PurgeMemories,
                     request_deserializer=mnemon_dot_v1_dot_memory__pb2.PurgeMemoriesRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_memory__pb2.PurgeMemoriesResponse.SerializeToString,
+            ),
+            'ListMemoryVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMemoryVersions,
+                    request_deserializer=mnemon_dot_v1_dot_memory__pb2.ListMemoryVersionsRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_memory__pb2.ListMemoryVersionsResponse.SerializeToString,
+            ),
+            'RestoreMemoryVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreMemoryVersion,
+                    request_deserializer=mnemon_dot_v1_dot_memory__pb2.RestoreMemoryVersionRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_memory__pb2.RestoreMemoryVersionResponse.SerializeToString,
             ),
             'CountMemories': grpc.unary_unary_rpc_method_handler(
                     servicer.CountMemories,
@@ -546,6 +582,60 @@ class MemoryService(object):
             '/mnemon.v1.MemoryService/PurgeMemories',
             mnemon_dot_v1_dot_memory__pb2.PurgeMemoriesRequest.SerializeToString,
             mnemon_dot_v1_dot_memory__pb2.PurgeMemoriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMemoryVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.MemoryService/ListMemoryVersions',
+            mnemon_dot_v1_dot_memory__pb2.ListMemoryVersionsRequest.SerializeToString,
+            mnemon_dot_v1_dot_memory__pb2.ListMemoryVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreMemoryVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.MemoryService/RestoreMemoryVersion',
+            mnemon_dot_v1_dot_memory__pb2.RestoreMemoryVersionRequest.SerializeToString,
+            mnemon_dot_v1_dot_memory__pb2.RestoreMemoryVersionResponse.FromString,
             options,
             channel_credentials,
             insecure,

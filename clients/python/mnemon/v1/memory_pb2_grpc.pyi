@@ -65,6 +65,14 @@ class MemoryServiceStub:
     """PurgeMemories permanently removes all matching memories in one transaction: from the records, the vectors and the
     keyword index. INVALID_ARGUMENT if the filter has a metadata key that no memory has.
     """
+    ListMemoryVersions: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListMemoryVersionsRequest, _memory_pb2.ListMemoryVersionsResponse]
+    """ListMemoryVersions pages through the earlier versions of a memory, newest first. Nothing is found for an id that does
+    not exist. Purging a memory removes its versions, too.
+    """
+    RestoreMemoryVersion: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RestoreMemoryVersionRequest, _memory_pb2.RestoreMemoryVersionResponse]
+    """RestoreMemoryVersion makes an earlier version of a memory the current one, under a new revision. A deleted memory is
+    undeleted by that. NOT_FOUND if the memory has no such version.
+    """
     CountMemories: _grpc.UnaryUnaryMultiCallable[_memory_pb2.CountMemoriesRequest, _memory_pb2.CountMemoriesResponse]
     """CountMemories counts memories."""
     ForecastMemories: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ForecastMemoriesRequest, _memory_pb2.ForecastMemoriesResponse]
@@ -110,6 +118,14 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     PurgeMemories: _aio.UnaryUnaryMultiCallable[_memory_pb2.PurgeMemoriesRequest, _memory_pb2.PurgeMemoriesResponse]  # type: ignore[assignment]
     """PurgeMemories permanently removes all matching memories in one transaction: from the records, the vectors and the
     keyword index. INVALID_ARGUMENT if the filter has a metadata key that no memory has.
+    """
+    ListMemoryVersions: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListMemoryVersionsRequest, _memory_pb2.ListMemoryVersionsResponse]  # type: ignore[assignment]
+    """ListMemoryVersions pages through the earlier versions of a memory, newest first. Nothing is found for an id that does
+    not exist. Purging a memory removes its versions, too.
+    """
+    RestoreMemoryVersion: _aio.UnaryUnaryMultiCallable[_memory_pb2.RestoreMemoryVersionRequest, _memory_pb2.RestoreMemoryVersionResponse]  # type: ignore[assignment]
+    """RestoreMemoryVersion makes an earlier version of a memory the current one, under a new revision. A deleted memory is
+    undeleted by that. NOT_FOUND if the memory has no such version.
     """
     CountMemories: _aio.UnaryUnaryMultiCallable[_memory_pb2.CountMemoriesRequest, _memory_pb2.CountMemoriesResponse]  # type: ignore[assignment]
     """CountMemories counts memories."""
@@ -213,6 +229,26 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.PurgeMemoriesResponse, _abc.Awaitable[_memory_pb2.PurgeMemoriesResponse]]:
         """PurgeMemories permanently removes all matching memories in one transaction: from the records, the vectors and the
         keyword index. INVALID_ARGUMENT if the filter has a metadata key that no memory has.
+        """
+
+    @_abc_1.abstractmethod
+    def ListMemoryVersions(
+        self,
+        request: _memory_pb2.ListMemoryVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.ListMemoryVersionsResponse, _abc.Awaitable[_memory_pb2.ListMemoryVersionsResponse]]:
+        """ListMemoryVersions pages through the earlier versions of a memory, newest first. Nothing is found for an id that does
+        not exist. Purging a memory removes its versions, too.
+        """
+
+    @_abc_1.abstractmethod
+    def RestoreMemoryVersion(
+        self,
+        request: _memory_pb2.RestoreMemoryVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.RestoreMemoryVersionResponse, _abc.Awaitable[_memory_pb2.RestoreMemoryVersionResponse]]:
+        """RestoreMemoryVersion makes an earlier version of a memory the current one, under a new revision. A deleted memory is
+        undeleted by that. NOT_FOUND if the memory has no such version.
         """
 
     @_abc_1.abstractmethod

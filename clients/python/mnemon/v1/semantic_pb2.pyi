@@ -651,6 +651,164 @@ class ListSemanticMemoriesResponse(_message.Message):
 Global___ListSemanticMemoriesResponse: _TypeAlias = ListSemanticMemoriesResponse  # noqa: Y015
 
 @_typing.final
+class SemanticMemoryVersion(_message.Message):
+    """SemanticMemoryVersion is an earlier version of a statement."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def memory(self) -> Global___SemanticMemory:
+        """The statement as it was."""
+
+    @_builtins.property
+    def version(self) -> _common_pb2.VersionInfo:
+        """When it was so, and who changed that."""
+
+    def __init__(
+        self,
+        *,
+        memory: Global___SemanticMemory | None = ...,
+        version: _common_pb2.VersionInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SemanticMemoryVersion: _TypeAlias = SemanticMemoryVersion  # noqa: Y015
+
+@_typing.final
+class ListSemanticMemoryVersionsRequest(_message.Message):
+    """ListSemanticMemoryVersionsRequest asks for a page of versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    memory_id: _builtins.str
+    """The id."""
+    page_size: _builtins.int
+    """Maximum number of versions on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
+    page_token: _builtins.str
+    """The next_page_token of the previous page; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        memory_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSemanticMemoryVersionsRequest: _TypeAlias = ListSemanticMemoryVersionsRequest  # noqa: Y015
+
+@_typing.final
+class ListSemanticMemoryVersionsResponse(_message.Message):
+    """ListSemanticMemoryVersionsResponse is one page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty after the last page."""
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SemanticMemoryVersion]:
+        """The versions, newest first."""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[Global___SemanticMemoryVersion] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSemanticMemoryVersionsResponse: _TypeAlias = ListSemanticMemoryVersionsResponse  # noqa: Y015
+
+@_typing.final
+class RestoreSemanticMemoryVersionRequest(_message.Message):
+    """RestoreSemanticMemoryVersionRequest asks to restore a version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    VERSION_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ACK_FIELD_NUMBER: _builtins.int
+    memory_id: _builtins.str
+    """The id."""
+    version_id: _builtins.str
+    """The id of the version."""
+    expected_revision: _builtins.int
+    """Restore only if the statement has this revision; 0: only if it does not exist. Otherwise ABORTED."""
+    request_id: _builtins.str
+    """As in SaveSemanticMemoryRequest."""
+    ack: _common_pb2.AckLevel.ValueType
+    """What must have happened before the call returns."""
+    def __init__(
+        self,
+        *,
+        memory_id: _builtins.str = ...,
+        version_id: _builtins.str = ...,
+        expected_revision: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+        ack: _common_pb2.AckLevel.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "ack", b"ack", "expected_revision", b"expected_revision", "memory_id", b"memory_id", "request_id", b"request_id", "version_id", b"version_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
+
+Global___RestoreSemanticMemoryVersionRequest: _TypeAlias = RestoreSemanticMemoryVersionRequest  # noqa: Y015
+
+@_typing.final
+class RestoreSemanticMemoryVersionResponse(_message.Message):
+    """RestoreSemanticMemoryVersionResponse acknowledges it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def memory(self) -> Global___SemanticMemory:
+        """The current statement."""
+
+    @_builtins.property
+    def receipt(self) -> _common_pb2.WriteReceipt:
+        """The receipt."""
+
+    def __init__(
+        self,
+        *,
+        memory: Global___SemanticMemory | None = ...,
+        receipt: _common_pb2.WriteReceipt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "receipt", b"receipt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "receipt", b"receipt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreSemanticMemoryVersionResponse: _TypeAlias = RestoreSemanticMemoryVersionResponse  # noqa: Y015
+
+@_typing.final
 class DeleteSemanticMemoriesRequest(_message.Message):
     """DeleteSemanticMemoriesRequest asks to remove statements permanently."""
 

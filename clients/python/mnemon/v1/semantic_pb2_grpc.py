@@ -62,6 +62,16 @@ class SemanticMemoryServiceStub(object):
                 request_serializer=mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoriesRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoriesResponse.FromString,
                 _registered_method=True)
+        self.ListSemanticMemoryVersions = channel.unary_unary(
+                '/mnemon.v1.SemanticMemoryService/ListSemanticMemoryVersions',
+                request_serializer=mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoryVersionsRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoryVersionsResponse.FromString,
+                _registered_method=True)
+        self.RestoreSemanticMemoryVersion = channel.unary_unary(
+                '/mnemon.v1.SemanticMemoryService/RestoreSemanticMemoryVersion',
+                request_serializer=mnemon_dot_v1_dot_semantic__pb2.RestoreSemanticMemoryVersionRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_semantic__pb2.RestoreSemanticMemoryVersionResponse.FromString,
+                _registered_method=True)
         self.DeleteSemanticMemories = channel.unary_unary(
                 '/mnemon.v1.SemanticMemoryService/DeleteSemanticMemories',
                 request_serializer=mnemon_dot_v1_dot_semantic__pb2.DeleteSemanticMemoriesRequest.SerializeToString,
@@ -122,8 +132,25 @@ class SemanticMemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSemanticMemoryVersions(self, request, context):
+        """ListSemanticMemoryVersions pages through the earlier versions of a statement, newest first, also of one that was deleted. Nothing is
+        found for an id that does not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreSemanticMemoryVersion(self, request, context):
+        """RestoreSemanticMemoryVersion makes an earlier version of a statement the current one, under a new revision, also of one that was
+        deleted. NOT_FOUND if the statement has no such version. FAILED_PRECONDITION
+        if the same statement has been saved since.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteSemanticMemories(self, request, context):
-        """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
+        """DeleteSemanticMemories removes statements in one transaction, with all statements that were merged into
         them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
         allow_missing; then nothing is removed. INVALID_ARGUMENT if the filter has a metadata key that no
         statement has.
@@ -173,6 +200,16 @@ def add_SemanticMemoryServiceServicer_to_server(servicer, server):
                     servicer.ListSemanticMemories,
                     request_deserializer=mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoriesRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoriesResponse.SerializeToString,
+            ),
+            'ListSemanticMemoryVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSemanticMemoryVersions,
+                    request_deserializer=mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoryVersionsRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoryVersionsResponse.SerializeToString,
+            ),
+            'RestoreSemanticMemoryVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreSemanticMemoryVersion,
+                    request_deserializer=mnemon_dot_v1_dot_semantic__pb2.RestoreSemanticMemoryVersionRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_semantic__pb2.RestoreSemanticMemoryVersionResponse.SerializeToString,
             ),
             'DeleteSemanticMemories': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSemanticMemories,
@@ -328,6 +365,60 @@ class SemanticMemoryService(object):
             '/mnemon.v1.SemanticMemoryService/ListSemanticMemories',
             mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoriesRequest.SerializeToString,
             mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSemanticMemoryVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.SemanticMemoryService/ListSemanticMemoryVersions',
+            mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoryVersionsRequest.SerializeToString,
+            mnemon_dot_v1_dot_semantic__pb2.ListSemanticMemoryVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreSemanticMemoryVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.SemanticMemoryService/RestoreSemanticMemoryVersion',
+            mnemon_dot_v1_dot_semantic__pb2.RestoreSemanticMemoryVersionRequest.SerializeToString,
+            mnemon_dot_v1_dot_semantic__pb2.RestoreSemanticMemoryVersionResponse.FromString,
             options,
             channel_credentials,
             insecure,

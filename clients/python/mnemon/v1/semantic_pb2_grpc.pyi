@@ -50,8 +50,17 @@ class SemanticMemoryServiceStub:
     """GetSemanticMemory returns one statement, even if it was superseded."""
     ListSemanticMemories: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.ListSemanticMemoriesRequest, _semantic_pb2.ListSemanticMemoriesResponse]
     """ListSemanticMemories pages through statements in the order in which they were saved."""
+    ListSemanticMemoryVersions: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.ListSemanticMemoryVersionsRequest, _semantic_pb2.ListSemanticMemoryVersionsResponse]
+    """ListSemanticMemoryVersions pages through the earlier versions of a statement, newest first, also of one that was deleted. Nothing is
+    found for an id that does not exist.
+    """
+    RestoreSemanticMemoryVersion: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.RestoreSemanticMemoryVersionRequest, _semantic_pb2.RestoreSemanticMemoryVersionResponse]
+    """RestoreSemanticMemoryVersion makes an earlier version of a statement the current one, under a new revision, also of one that was
+    deleted. NOT_FOUND if the statement has no such version. FAILED_PRECONDITION
+    if the same statement has been saved since.
+    """
     DeleteSemanticMemories: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]
-    """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
+    """DeleteSemanticMemories removes statements in one transaction, with all statements that were merged into
     them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
     allow_missing; then nothing is removed. INVALID_ARGUMENT if the filter has a metadata key that no
     statement has.
@@ -83,8 +92,17 @@ class SemanticMemoryServiceAsyncStub(SemanticMemoryServiceStub):
     """GetSemanticMemory returns one statement, even if it was superseded."""
     ListSemanticMemories: _aio.UnaryUnaryMultiCallable[_semantic_pb2.ListSemanticMemoriesRequest, _semantic_pb2.ListSemanticMemoriesResponse]  # type: ignore[assignment]
     """ListSemanticMemories pages through statements in the order in which they were saved."""
+    ListSemanticMemoryVersions: _aio.UnaryUnaryMultiCallable[_semantic_pb2.ListSemanticMemoryVersionsRequest, _semantic_pb2.ListSemanticMemoryVersionsResponse]  # type: ignore[assignment]
+    """ListSemanticMemoryVersions pages through the earlier versions of a statement, newest first, also of one that was deleted. Nothing is
+    found for an id that does not exist.
+    """
+    RestoreSemanticMemoryVersion: _aio.UnaryUnaryMultiCallable[_semantic_pb2.RestoreSemanticMemoryVersionRequest, _semantic_pb2.RestoreSemanticMemoryVersionResponse]  # type: ignore[assignment]
+    """RestoreSemanticMemoryVersion makes an earlier version of a statement the current one, under a new revision, also of one that was
+    deleted. NOT_FOUND if the statement has no such version. FAILED_PRECONDITION
+    if the same statement has been saved since.
+    """
     DeleteSemanticMemories: _aio.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]  # type: ignore[assignment]
-    """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
+    """DeleteSemanticMemories removes statements in one transaction, with all statements that were merged into
     them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
     allow_missing; then nothing is removed. INVALID_ARGUMENT if the filter has a metadata key that no
     statement has.
@@ -145,12 +163,33 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """ListSemanticMemories pages through statements in the order in which they were saved."""
 
     @_abc_1.abstractmethod
+    def ListSemanticMemoryVersions(
+        self,
+        request: _semantic_pb2.ListSemanticMemoryVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_semantic_pb2.ListSemanticMemoryVersionsResponse, _abc.Awaitable[_semantic_pb2.ListSemanticMemoryVersionsResponse]]:
+        """ListSemanticMemoryVersions pages through the earlier versions of a statement, newest first, also of one that was deleted. Nothing is
+        found for an id that does not exist.
+        """
+
+    @_abc_1.abstractmethod
+    def RestoreSemanticMemoryVersion(
+        self,
+        request: _semantic_pb2.RestoreSemanticMemoryVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_semantic_pb2.RestoreSemanticMemoryVersionResponse, _abc.Awaitable[_semantic_pb2.RestoreSemanticMemoryVersionResponse]]:
+        """RestoreSemanticMemoryVersion makes an earlier version of a statement the current one, under a new revision, also of one that was
+        deleted. NOT_FOUND if the statement has no such version. FAILED_PRECONDITION
+        if the same statement has been saved since.
+        """
+
+    @_abc_1.abstractmethod
     def DeleteSemanticMemories(
         self,
         request: _semantic_pb2.DeleteSemanticMemoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.DeleteSemanticMemoriesResponse, _abc.Awaitable[_semantic_pb2.DeleteSemanticMemoriesResponse]]:
-        """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
+        """DeleteSemanticMemories removes statements in one transaction, with all statements that were merged into
         them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
         allow_missing; then nothing is removed. INVALID_ARGUMENT if the filter has a metadata key that no
         statement has.

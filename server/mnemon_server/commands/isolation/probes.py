@@ -70,6 +70,7 @@ def _stored(label: str, scope: Json, names: dict[str, str], word: str, requests:
         _probe("KnowledgeStoreService/IndexDocument", {"document": document, "requestId": f"{requests}-document"}),
         _probe("MemoryService/CreateMemory", {"memory": memory, "requestId": f"{requests}-memory"}),
         _probe("MemoryService/CreateMemory", {"memory": later}),
+        _probe("MemoryService/UpdateMemory", {"memory": {**later, "type": "other"}, "updateMask": "type"}),
         _probe("FactService/PutFact", {"fact": fact, "requestId": f"{requests}-fact"}),
         _probe("EpisodicMemoryService/RecordEvent", {"event": event, "requestId": f"{requests}-event"}),
         _probe(
@@ -134,6 +135,10 @@ READS: Final = (
     _probe("MemoryService/ListMemories", {"showDeleted": True}),
     _probe("MemoryService/ListMemories", {"filter": {"scope": _SCOPE}}),
     _probe("MemoryService/ListMemories", {"pageSize": 1, "pageToken": "{memory_page}"}),
+    _probe("MemoryService/ListMemoryVersions", {"memoryId": "{later}"}),
+    _probe("KnowledgeStoreService/ListDocumentVersions", {"docId": "{document}"}),
+    _probe("SemanticMemoryService/ListSemanticMemoryVersions", {"memoryId": "{second}"}),
+    _probe("FactService/ListFactVersions", {"namespace": ["{label}"], "key": "{fact}"}),
     _probe("MemoryService/CountMemories", {"showDeleted": True}),
     *(
         _probe("MemoryService/SearchMemories", {"query": _TEXT, "mode": f"SEARCH_MODE_{mode}"})
@@ -225,6 +230,10 @@ WRITES: Final = (
     _probe("MemoryService/ReinforceMemory", {"memoryId": "{memory}"}),
     _probe("MemoryService/DeleteMemory", {"memoryId": "{memory}"}),
     _probe("MemoryService/UndeleteMemory", {"memoryId": "{memory}"}),
+    _probe("MemoryService/RestoreMemoryVersion", {"memoryId": "{later}", "versionId": "{memory}"}),
+    _probe("KnowledgeStoreService/RestoreDocumentVersion", {"docId": "{document}", "versionId": "{memory}"}),
+    _probe("SemanticMemoryService/RestoreSemanticMemoryVersion", {"memoryId": "{second}", "versionId": "{memory}"}),
+    _probe("FactService/RestoreFactVersion", {"namespace": ["{label}"], "key": "{fact}", "versionId": "{memory}"}),
     _probe("MemoryService/CreateMemory", {"memory": _MEMORY}, shares=True),
     _probe("MemoryService/CreateMemory", {"memory": {**_MEMORY, "memoryId": ""}, "requestId": "{request}-memory"}),
     _probe("MemoryService/BulkCreateMemories", {"requests": [{"memory": _MEMORY}]}, shares=True),

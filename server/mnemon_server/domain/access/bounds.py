@@ -5,10 +5,10 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mnemon_server.domain.collections import FACTS, RULES, Collection
+from mnemon_server.domain.collections import FACTS, RULES, VERSIONS, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, PermissionDeniedError
-from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Operator, RecordFilter
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator, RecordFilter
 from mnemon_server.domain.namespaces import (
     Namespace,
     encode_namespace,
@@ -100,7 +100,7 @@ class Bounds:
         """Whether a record exists for the caller."""
         if collection == RULES:
             return True
-        if collection == FACTS:
+        if collection == FACTS or (collection == VERSIONS and document.fields["namespace"]):
             text = str(document.fields["namespace"])
             return self.namespaces is None or any(text.startswith(encode_namespace(each)) for each in self.namespaces)
         return self.admits_user(document.scope.user)
@@ -109,6 +109,8 @@ class Bounds:
         """The filter for the records that match and exist for the caller."""
         if collection == RULES:
             return where
+        if collection == VERSIONS:
+            return _with(where, AnyOf(tuple(self._of_versions())))
         if collection == FACTS:
             if self.namespaces is None:
                 return where
@@ -123,6 +125,14 @@ class Bounds:
             # The index of scopes serves this.
             return replace(where, scope=replace(where.scope, user=self.users[0]))
         return _with(where, Condition("user", Operator.IN, self.users) if self.users else _NOTHING)
+
+    def _of_versions(self) -> Iterator[Expression]:
+        """The versions of facts that exist for the caller, and those of all other records."""
+        is_of_fact = Condition("namespace", Operator.EXISTS, (True,))
+        spans = None if self.namespaces is None else [starts_with(each, "namespace") for each in self.namespaces]
+        yield is_of_fact if spans is None else AnyOf(tuple(spans))
+        users = () if self.users is None else (Condition("user", Operator.IN, self.users) if self.users else _NOTHING,)
+        yield AllOf((NoneOf((is_of_fact,)), *users))
 
     def admits_user(self, user: str) -> bool:
         """Whether records of this user exist for the caller."""

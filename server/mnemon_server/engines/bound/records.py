@@ -9,7 +9,7 @@ import numpy as np
 
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.collections import FACTS, RULES, Collection
+from mnemon_server.domain.collections import FACTS, RULES, VERSIONS, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import PermissionDeniedError
 from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator, RecordFilter
@@ -79,8 +79,8 @@ class _Boundary:
         return replace(document, scope=self._bounds.owned(document.scope))
 
     def check_writable(self) -> None:
-        """Raises PermissionDeniedError if only callers without bounds may write to the collection."""
-        if self._collection == RULES:
+        """Raises PermissionDeniedError if no caller with bounds may write to the collection."""
+        if self._collection in (RULES, VERSIONS):
             raise refused()
 
     def put(self, write: DocumentWrite) -> DocumentWrite:

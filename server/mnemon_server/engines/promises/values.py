@@ -1,7 +1,7 @@
 """Parameters and results of engines."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
 from typing import NamedTuple, Protocol
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import IdTakenError, MnemonError, RevisionMismatchError
+from mnemon_server.domain.history import Author, Ending, current_author
 from mnemon_server.domain.records import RequestKey
 
 Vector = NDArray[np.float32]
@@ -84,9 +85,14 @@ class DocumentWrite:
     passages: Sequence[PassageInput]
     request: RequestKey | None = None
     expected_revision: int | None = None
-    change: ChangeType = ChangeType.KNOWLEDGE_INDEXED
+    change: ChangeType | None = ChangeType.KNOWLEDGE_INDEXED
+    """If None, nothing is logged, as for an update."""
     details: str = ""
     """Further details for the log entry, as JSON. They outlive the document, so they must not contain its text."""
+    ending: Ending | None = None
+    """How the version before it ends; None: as `change` and `details` say."""
+    author: Author = field(default_factory=current_author.get)
+    """Who writes, unless a transaction does, which has an author of its own."""
     changed: tuple[str, ...] | None = None
     """The field names that the log entry lists if the document replaces another; None lists the fields that differ."""
     stamps: RecordStamps | None = None
@@ -126,6 +132,10 @@ class DocumentUpdate:
     request: RequestKey | None = None
     expected_revision: int | None = None
     details: str = ""
+    """As in DocumentWrite."""
+    ending: Ending | None = None
+    """As in DocumentWrite."""
+    author: Author = field(default_factory=current_author.get)
     """As in DocumentWrite."""
     visible: Visible | None = None
     """Which stored document the writer sees; None means any. Another one counts as missing."""

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import apsw
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.collections import VERSIONS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import changed_fields, document_digest, is_replaced, scope_values
 from mnemon_server.domain.errors import RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.history import NO_AUTHOR, PURGES, Author, Ending, ending_of
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, RecordStamps, Visible
-from mnemon_server.engines.sqlite import journal
+from mnemon_server.engines.sqlite import history_gaps, journal
 from mnemon_server.engines.sqlite.documents import DocumentTable, Found, NewDocument, PassageChanges
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 
@@ -29,6 +32,27 @@ class Effects:
     documents_added: int = 0
     removed: int = 0
     """Number of documents whose client data was removed or replaced."""
+    versions: "Effects | None" = None
+    """The effects on VERSIONS, if versions of these documents are kept."""
+
+
+class Historian(Protocol):
+    """Keeps the earlier versions of a collection's documents. `effects` are those on VERSIONS."""
+
+    def keep(
+        self,
+        connection: apsw.Connection,
+        effects: Effects,
+        found: Found,
+        old: Document,
+        *,
+        ending: Ending,
+        author: Author,
+    ) -> None:
+        """Keeps a document that is about to be changed or removed."""
+
+    def purge(self, connection: apsw.Connection, effects: Effects, old: Document) -> None:
+        """Removes all versions of a document that is about to be removed for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +66,8 @@ class _Content:
     details: str
     changed: tuple[str, ...] | None = None
     stamps: RecordStamps | None = None
+    ending: Ending | None = None
+    author: Author = NO_AUTHOR
 
     def revision_after(self, revision: int) -> int:
         """The revision that follows `revision`; 0 if the document is new. Changes without a log entry keep the
@@ -57,9 +83,11 @@ class _Content:
 class DocumentWrites:
     """Writes documents, and records the effects that are staged after the call."""
 
-    def __init__(self, table: DocumentTable, journal: Journal) -> None:
+    def __init__(self, table: DocumentTable, journal: Journal, history: Historian | None = None) -> None:
+        """`history` keeps earlier versions; None keeps none."""
         self._table = table
         self._journal = journal
+        self._history = history
         self.followed = False
         """Whether any index is fed from the collection."""
 
@@ -73,7 +101,15 @@ class DocumentWrites:
             [receipt] = self.create(connection, effects, [(write, digest)])
             return receipt
         content = _Content(
-            write.document, digest, write.passages, write.change, write.details, write.changed, write.stamps
+            write.document,
+            digest,
+            write.passages,
+            write.change,
+            write.details,
+            write.changed,
+            write.stamps,
+            write.ending,
+            write.author,
         )
         if found.digest != digest:
             return self._replace(connection, effects, content, found, self._load(connection, found))
@@ -103,7 +139,8 @@ class DocumentWrites:
                 revision = max(revision, write.stamps.revision)
                 table.set_stamps(connection, doc_id, write.stamps, revision)
             scope, details = scope_values(document.scope), write.details
-            operation.add(sequence, write.change, doc_id, revision, scope, details=details, request=write.request)
+            if write.change is not None:
+                operation.add(sequence, write.change, doc_id, revision, scope, details=details, request=write.request)
             receipts.append(WriteReceipt(doc_id, WriteOutcome.CREATED, revision, time, sequence=sequence))
         return receipts
 
@@ -163,6 +200,10 @@ class DocumentWrites:
         self, connection: apsw.Connection, effects: Effects, content: _Content, found: Found, old: Document
     ) -> WriteReceipt:
         document, sequence, operation = content.document, self._journal.next_sequence(), effects.operation
+        if content.change is not None and self._history is not None and effects.versions is not None:
+            ending = content.ending or ending_of(content.change, content.details, was_hidden=old.hidden)
+            author = operation.author or content.author
+            self._history.keep(connection, effects.versions, found, old, ending=ending, author=author)
         moved = self._table.replace(
             connection,
             found,
@@ -200,6 +241,7 @@ class DocumentWrites:
         details: str,
     ) -> None:
         sequence = self._journal.next_sequence()
+        self._end(connection, effects, found, change, details)
         if self.followed:
             journal.remember_deletion(connection, self._table.tables, doc_id, sequence)
         effects.operation.sequence = sequence
@@ -209,6 +251,21 @@ class DocumentWrites:
         effects.documents_added -= 1
         self._count_removal(connection, effects)
         effects.sequence = sequence
+
+    def _end(
+        self, connection: apsw.Connection, effects: Effects, found: Found, change: ChangeType | None, details: str
+    ) -> None:
+        """Keeps the last version of a document that is being removed, or none if it is removed for good."""
+        if self._table.tables.collection == VERSIONS:
+            history_gaps.note_version(connection, self._journal.origin, found.position)
+        if self._history is None or effects.versions is None or change is None:
+            return
+        old, author = self._load(connection, found), effects.operation.author or NO_AUTHOR
+        if change in PURGES:
+            self._history.purge(connection, effects.versions, old)
+        else:
+            ending = ending_of(change, details)
+            self._history.keep(connection, effects.versions, found, old, ending=ending, author=author)
 
     def _count_removal(self, connection: apsw.Connection, effects: Effects) -> None:
         effects.removed += 1
@@ -226,7 +283,15 @@ def _updated(old: Document, update: DocumentUpdate) -> _Content:
     new = update.update(old)
     if new.doc_id != old.doc_id or (update.passages is None and new.content != old.content):
         raise ValueError("an update must keep the document's id, and without passages also its content")
-    return _Content(new, document_digest(new), update.passages, update.change, update.details)
+    return _Content(
+        new,
+        document_digest(new),
+        update.passages,
+        update.change,
+        update.details,
+        ending=update.ending,
+        author=update.author,
+    )
 
 
 def _has_times(document: Document, stamps: RecordStamps) -> bool:

@@ -192,7 +192,7 @@ class DocumentTable:
             self.related.replace(connection, found.position, old, new)
         is_reworded = not stored_heads(connection).are_equal(old.metadata, new.metadata)
         if passages is None and not new.hidden and (found.hidden or is_reworded):
-            passages = self._stored_passages(connection, found.position)
+            passages = self.stored_passages(connection, found.position)
         if passages is not None:
             return self.replace_passages(connection, found.position, old, new, passages)
         if new.hidden and not found.hidden:
@@ -289,7 +289,8 @@ class DocumentTable:
             connection.execute(self.tables.delete_vector_blocks, (id_array(numbers),))
         return PassageChanges(removed=[row[0] for row in rows], runs=[PassageRun(position)])
 
-    def _stored_passages(self, connection: apsw.Connection, position: int) -> list[PassageInput]:
+    def stored_passages(self, connection: apsw.Connection, position: int) -> list[PassageInput]:
+        """The passages of a document, with their vectors."""
         statement = f"SELECT start, stop, vector FROM {self.tables.passages} WHERE position = ? ORDER BY ordinal"
         return [
             PassageInput(start, end, np.frombuffer(vector, VECTOR_TYPE).astype(np.float32))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock, to_microseconds
 from mnemon_server.domain.collections import COLLECTIONS
+from mnemon_server.domain.history import Author
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.change_log import TRIM_MAX
 from mnemon_server.engines.promises.values import DocumentChange, IndexPosition, RecordStats
@@ -91,6 +92,8 @@ class Operation:
     rows: list[ChangeRow] = field(default_factory=list)
     sequence: int = 0
     """Position of the newest change of the call; 0 if it changed nothing."""
+    author: Author | None = None
+    """Who makes the call; None if its writes say that."""
 
     def add(
         self,
@@ -134,12 +137,12 @@ class Journal(Follower):
         """The time of the clock, in microseconds."""
         return to_microseconds(self._clock())
 
-    def begin(self, request: RequestKey | None, *, apart: bool = False) -> Operation:
+    def begin(self, request: RequestKey | None, *, apart: bool = False, author: Author | None = None) -> Operation:
         """Starts a call that may make changes. Its commit time is never before the previous one, whatever the clock
         does.
         """
         now = self.now()
-        return Operation(now, max(now, self._running.head_time), request, apart)
+        return Operation(now, max(now, self._running.head_time), request, apart, author=author)
 
     @property
     def head(self) -> int:

@@ -8,6 +8,7 @@ import apsw
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.history import Author, HistorySettings
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, IndexPosition, RecordStats, Visible
@@ -16,6 +17,7 @@ from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.follower import Follower
+from mnemon_server.engines.sqlite.history import History
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.passage_map import PassageMap
 from mnemon_server.engines.sqlite.tables import stored_heads
@@ -45,9 +47,16 @@ class Mutations(Follower):
         journal: Journal,
         connections: Connections,
         open_vectors: Callable[[apsw.Connection], VectorScanner],
+        versions: "tuple[Mutations, HistorySettings] | None" = None,
     ) -> None:
+        """`versions` says where earlier versions are kept, and how many; None keeps none."""
         self.table = table
-        self.writes = DocumentWrites(table, journal)
+        self._versions: Mutations | None = None
+        history = None
+        if versions is not None:
+            self._versions, kept = versions
+            history = History(table, self._versions.writes, journal, kept)
+        self.writes: DocumentWrites = DocumentWrites(table, journal, history)
         self._journal = journal
         self._connections = connections
         self._removals = connections.removals
@@ -126,7 +135,8 @@ class Mutations(Follower):
         request: RequestKey | None,
         expected_revision: int | None,
         change: ChangeType,
-        visible: Visible | None = None,
+        visible: Visible | None,
+        author: Author,
     ) -> WriteReceipt:
         """See RecordEngine.delete_document."""
 
@@ -135,13 +145,18 @@ class Mutations(Follower):
                 connection, effects, doc_id, change, expected_revision=expected_revision, visible=visible
             )
 
-        return self._once(connection, request, delete)
+        return self._once(connection, request, delete, author)
 
     def delete_matching(
-        self, connection: apsw.Connection, where: RecordFilter, request: RequestKey | None, change: ChangeType
+        self,
+        connection: apsw.Connection,
+        where: RecordFilter,
+        request: RequestKey | None,
+        change: ChangeType,
+        author: Author,
     ) -> BulkDeleteReceipt:
         """See RecordEngine.delete_documents."""
-        operation = self._journal.begin(request)
+        operation = self._journal.begin(request, author=author)
         if (answer := requests.stored_answer(connection, request, operation.now)) is not None:
             return requests.bulk_from_answer(answer)
         effects = self.begin(operation)
@@ -152,9 +167,13 @@ class Mutations(Follower):
         return receipt
 
     def _once(
-        self, connection: apsw.Connection, request: RequestKey | None, perform: Callable[[Effects], WriteReceipt]
+        self,
+        connection: apsw.Connection,
+        request: RequestKey | None,
+        perform: Callable[[Effects], WriteReceipt],
+        author: Author | None = None,
     ) -> WriteReceipt:
-        operation = self._journal.begin(request)
+        operation = self._journal.begin(request, author=author)
         if (answer := requests.stored_answer(connection, request, operation.now)) is not None:
             return requests.receipt_from_answer(answer)
         effects = self.begin(operation)
@@ -169,7 +188,8 @@ class Mutations(Follower):
 
     def begin(self, operation: Operation) -> Effects:
         """Starts a call, without effects so far."""
-        return Effects(operation, self._sequence)
+        versions = None if self._versions is None else self._versions.begin(operation)
+        return Effects(operation, self._sequence, versions=versions)
 
     def stage(self, effects: Effects) -> None:
         """Stages the effects of a call that has succeeded. The journal stages its log entries."""
@@ -179,7 +199,10 @@ class Mutations(Follower):
         self.passages.stage(passages.runs)
         self._removals.stage(records=effects.removed)
         self._documents_added += effects.documents_added
-        self._sequence = effects.sequence
+        # A call may change versions itself, and through the documents that they are of.
+        self._sequence = max(self._sequence, effects.sequence)
+        if self._versions is not None and effects.versions is not None:
+            self._versions.stage(effects.versions)
 
     def related(self, connection: apsw.Connection, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine.related_documents. Uses what the connection sees."""

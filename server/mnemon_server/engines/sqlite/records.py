@@ -13,6 +13,7 @@ from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.history import current_author
 from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
@@ -139,8 +140,11 @@ class SQLiteCollection:
         visible: Visible | None = None,
     ) -> Future[WriteReceipt]:
         """See RecordEngine."""
+        author = current_author.get()
         return self._connections.submit(
-            lambda connection: self._mutations.delete(connection, doc_id, request, expected_revision, change, visible)
+            lambda connection: self._mutations.delete(
+                connection, doc_id, request, expected_revision, change, visible, author
+            )
         )
 
     def delete_documents(
@@ -151,8 +155,9 @@ class SQLiteCollection:
         change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
     ) -> Future[BulkDeleteReceipt]:
         """See RecordEngine."""
+        author = current_author.get()
         return self._connections.submit(
-            lambda connection: self._mutations.delete_matching(connection, where, request, change)
+            lambda connection: self._mutations.delete_matching(connection, where, request, change, author)
         )
 
     def set_index_position(self, index: str, position: IndexPosition) -> Future[None]:

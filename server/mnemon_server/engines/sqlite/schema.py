@@ -10,7 +10,7 @@ import apsw
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.engines.layout import EarlierLayoutError, is_new, mark
 from mnemon_server.engines.private import create_file, tighten_database
-from mnemon_server.engines.sqlite import journal, tombstones, values
+from mnemon_server.engines.sqlite import history_gaps, journal, tombstones, values
 from mnemon_server.engines.sqlite.pages.conversion import discard_draft
 from mnemon_server.engines.sqlite.pages.database import MODE_READ, connect, is_plain
 from mnemon_server.engines.sqlite.pages.mark import check_mark
@@ -145,6 +145,7 @@ def _create(connection: apsw.Connection) -> None:
             *journal.CREATE_STATEMENTS,
             values.CREATE_STATEMENT,
             tombstones.CREATE_STATEMENT,
+            history_gaps.CREATE_STATEMENT,
             *TIMELINE_STATEMENTS,
             *keyword_statements(),
             *vector_block_statements(),

@@ -11,6 +11,7 @@ from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest, scope_values
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.history import Author
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, FieldsOnly, Visible
@@ -31,9 +32,11 @@ class Transactions:
         self._collections = collections
         self._removals = removals
 
-    def run(self, connection: apsw.Connection, program: Program, request: RequestKey | None) -> TransactionReceipt:
+    def run(
+        self, connection: apsw.Connection, program: Program, request: RequestKey | None, author: Author
+    ) -> TransactionReceipt:
         """See Vault.transact."""
-        operation = self._journal.begin(request)
+        operation = self._journal.begin(request, author=author)
         if (answer := requests.stored_answer(connection, request, operation.now)) is not None:
             return requests.transaction_from_answer(answer)
         transaction = SQLiteTransaction(connection, operation, self._journal, self._collections)

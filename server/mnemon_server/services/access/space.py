@@ -5,6 +5,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from mnemon_server.domain.errors import IndexWarmingError
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.services.access.stored_records import stored_records
 from mnemon_server.services.background.periodic import Periodic
 from mnemon_server.services.limits.accounts import Account, Accounts
@@ -57,4 +58,6 @@ class SpaceMeter(Periodic):
                 counts = await stored_records(vault)
         except IndexWarmingError:
             return
-        account.usage.records, account.usage.disk_bytes = sum(counts.values()), disk_bytes
+        # Versions take room on disk, and are no further records.
+        records = sum(count for kind, count in counts.items() if kind is not RecordKind.VERSION)
+        account.usage.records, account.usage.disk_bytes = records, disk_bytes

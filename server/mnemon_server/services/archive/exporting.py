@@ -15,8 +15,9 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_matches, encode_metadata
 from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.facts import FactFilter
-from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.filters import AllOf, Condition, Expression, Operator, RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF, REMOVALS, RecordKind
+from mnemon_server.domain.namespaces import Namespace, is_exactly, starts_with
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.background.offload import Offload
@@ -211,11 +212,24 @@ class Export:
 
 
 def _filter(selection: ExportSelection, kind: RecordKind, now: datetime) -> RecordFilter:
+    if kind is RecordKind.VERSION:
+        return _versions(selection)
     if kind is not RecordKind.FACT:
         return RecordFilter(scope=selection.scope, hidden=None)
     # A fact that has expired does not exist any more, even if it has not been removed yet.
     subtree = not (selection.exact_namespace and selection.namespace)
     return replace(living(FactFilter(namespace=selection.namespace, subtree=subtree), now), hidden=None)
+
+
+def _versions(selection: ExportSelection) -> RecordFilter:
+    """The versions of records of the selected kinds."""
+    namespace, parts = selection.namespace, list[Expression]()
+    if kinds := selection.kinds - {RecordKind.VERSION}:
+        parts.append(Condition("kind", Operator.IN, tuple(sorted(kinds))))
+    if namespace is not None:
+        is_within = is_exactly if selection.exact_namespace else starts_with
+        parts.append(is_within(Namespace(namespace), "namespace"))
+    return RecordFilter(scope=selection.scope, expression=AllOf(tuple(parts)) if parts else None, hidden=None)
 
 
 def _within(namespace: tuple[str, ...]) -> Callable[[tuple[str, ...]], bool]:
@@ -226,7 +240,7 @@ def _that_fits(kind: RecordKind, document: Document) -> Document:
     """The document; if it does not fit into one message, without what an import can recompute."""
     if _message_bytes(document) <= RECORD_BYTES_MAX:
         return document
-    if kind is RecordKind.FACT:
+    if RecordKind.FACT in (kind, document.fields.get("kind")):
         document = replace(document, metadata={})  # which filters read, and which follows from the fields
         if _message_bytes(document) <= RECORD_BYTES_MAX:
             return document

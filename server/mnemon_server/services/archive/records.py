@@ -5,7 +5,6 @@ cannot read.
 """
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
@@ -23,7 +22,8 @@ from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import Document, FieldValue
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, RecordDamagedError
 from mnemon_server.domain.facts import Fact, FactIndex, FactVersion, PutFact, key_violations, value_violations
-from mnemon_server.domain.kinds import COLLECTION_OF, RecordKind
+from mnemon_server.domain.history import stored_version, version_document
+from mnemon_server.domain.kinds import COLLECTION_OF, VERSIONED, RecordKind
 from mnemon_server.domain.memories import DecayPolicy
 from mnemon_server.domain.namespaces import decode_labels
 from mnemon_server.domain.records import COUNT_MAX, DURATION_MAX, INT64_MAX
@@ -211,12 +211,38 @@ def _version_violations(versions: Sequence[FactVersion], text: str) -> Iterator[
         yield from value_violations(each.value, place)
 
 
+_STAMPS = ("create_time", "update_time", "revision")
+
+
+def _version(given: Document) -> Document:
+    """An earlier version: the record that it holds is checked as a record."""
+    kind = str(given.fields["kind"])
+    if kind not in VERSIONED:
+        raise InvalidArgumentError.of(f"{RECORD}.fields.kind", f"must be one of {', '.join(sorted(VERSIONED))}")
+    for name in ("created", "since", "until"):
+        if given.fields[name] is None:
+            raise InvalidArgumentError.of(f"{RECORD}.fields.{name}", "must be set")
+    try:
+        version = stored_version(given)
+    except RecordDamagedError as error:
+        said = str(error.__cause__ or error)[:200]
+        raise InvalidArgumentError.of(f"{RECORD}.fields", f"must be valid for a version: {said}") from error
+    if not 0 <= version.position <= FIGURE_MAX:
+        raise InvalidArgumentError.of(f"{RECORD}.fields.record", f"position {FIGURE_RANGE}")
+    given = replace(version.document, revision=min(version.document.revision, FIGURE_MAX))
+    stamps = {name: getattr(given, name) for name in _STAMPS}
+    return version_document(
+        replace(version, document=replace(checked_document(RecordKind(kind), given), **stamps)), kind
+    )
+
+
 _READERS: Mapping[RecordKind, Callable[[Document], Document]] = {
     RecordKind.DOCUMENT: _document,
     RecordKind.MEMORY: _memory,
     RecordKind.FACT: _fact,
     RecordKind.SEMANTIC: _statement,
     RecordKind.DECISION: _decision,
+    RecordKind.VERSION: _version,
 }
 
 
@@ -249,7 +275,7 @@ def _value_violations(value: Any, kind: FieldType, place: str) -> Iterator[Field
                 yield from text_violations(text, f"{place}[{number}]", FIELD_BYTES_MAX)
         case (FieldType.BOOLEAN, bool()) | (FieldType.TIME, datetime()):
             pass
-        case FieldType.NUMBER, int() | float() if not isinstance(value, bool) and math.isfinite(value):
+        case FieldType.NUMBER, int() | float() if is_of_type(value, float):
             pass
         case _:
             yield FieldViolation(place, f"must be of the type {kind}")

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mnemon_server.domain.collections import FACTS, SEMANTIC, Collection
+from mnemon_server.domain.collections import FACTS, SEMANTIC, VERSIONS, Collection
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.history import stored_version
 from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED, RecordKind
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -45,7 +46,8 @@ async def embedded_passages(
 
 
 def stored_texts(collection: Collection, document: Document, heads: Heads) -> list[PlacedText]:
-    """The texts of a stored document that are embedded."""
+    """The texts of a stored document that are embedded; of a version, those of the record."""
+    collection, document = _record(collection, document)
     if collection is not FACTS:
         return placed(document, heads if collection.heads_embedded else NO_HEADS)
     fact = to_fact(document)
@@ -54,12 +56,19 @@ def stored_texts(collection: Collection, document: Document, heads: Heads) -> li
 
 def as_stored(collection: Collection, documents: Sequence[Document], passages: Sequence[Passages]) -> list[Passages]:
     """The passages as a collection stores them: statements have a single vector, regardless of their length."""
-    if collection is not SEMANTIC:
-        return list(passages)
     return [
         [PassageInput(0, len(document.content), mean_vector([part.vector for part in parts]))]
+        if _record(collection, document)[0] is SEMANTIC
+        else parts
         for document, parts in zip(documents, passages, strict=True)
     ]
+
+
+def _record(collection: Collection, document: Document) -> tuple[Collection, Document]:
+    """The record of a version, with its collection; otherwise the same."""
+    if collection is not VERSIONS:
+        return collection, document
+    return COLLECTION_OF[RecordKind(str(document.fields["kind"]))], stored_version(document).document
 
 
 def _violations(

@@ -116,8 +116,8 @@ def _times(each: RecordStamps | Document) -> tuple[datetime | None, datetime | N
     return each.create_time, each.update_time
 
 
-def _logged(each: Incoming, *, is_new: bool) -> tuple[ChangeType, str]:
-    """The type and the details of the change that is logged."""
+def _logged(each: Incoming, *, is_new: bool) -> tuple[ChangeType | None, str]:
+    """The type and the details of the change that is logged; None if none is."""
     document, traits = each.document, KINDS[each.kind]
     if document.hidden and traits.hidden is not None:
         return traits.hidden, prune_details(SUPERSEDED) if each.kind is RecordKind.SEMANTIC else ""

@@ -6,14 +6,15 @@ from functools import partial
 from itertools import groupby
 
 from mnemon_server.domain.bridge import PruneAction, RoutingPolicy
-from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.collections import SEMANTIC, VERSIONS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import Event
-from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, RecordKind
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Operator, RecordFilter
+from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, VERSIONED, RecordKind, versions_of
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.background.offload import Offload, completion
-from mnemon_server.services.bridge.reconciliation import linked_to, reconcile, remove_and_restore
+from mnemon_server.services.bridge.reconciliation import LINKS_FIELD, linked_to, reconcile, remove_and_restore
 from mnemon_server.services.erasure.selection import ERASED_KINDS, PAGE, Selection
 from mnemon_server.services.erasure.survey import events_of, falling
 from mnemon_server.services.events.pruning import EventPruning
@@ -67,7 +68,20 @@ class Removal:
                 remove_fact(records, document, REASON)
         elif page:
             records.delete_documents(among("id", [one.doc_id for one in page], hidden=None), change=KINDS[kind].removed)
-        self._entomb(tx, kind, [one.doc_id for one in page])
+        self._forget(tx, kind, [one.doc_id for one in page])
+
+    def _forget(self, tx: VaultTransaction, kind: RecordKind, ids: Sequence[str]) -> None:
+        """Removes the versions of removed records, and leaves tombstones."""
+        versions = tx.collection(VERSIONS)
+        for start in range(0, len(ids) if kind in VERSIONED else 0, PAGE):
+            some = ids[start : start + PAGE]
+            versions.delete_documents(versions_of(kind, some), change=None)
+            if kind is RecordKind.SEMANTIC:
+                # Other statements once gave way to these.
+                named = AnyOf(tuple(Condition("record", Operator.CONTAINS, (each,)) for each in some))
+                where = AllOf((Condition("kind", Operator.EQ, (kind.value,)), named))
+                versions.delete_documents(RecordFilter(expression=where, hidden=None), change=None)
+        self._entomb(tx, kind, ids)
 
     async def _remove_events(self, selection: Selection) -> None:
         sequences = await self._offload(selection.events)
@@ -88,7 +102,10 @@ class Removal:
 
         def program(tx: VaultTransaction) -> None:
             gone = reconcile(tx, linked, event_ids, scope, _DELETE).memory_ids
-            self._entomb(tx, RecordKind.SEMANTIC, gone)
+            self._forget(tx, RecordKind.SEMANTIC, gone)
+            # Statements that stand without the link had it in earlier versions.
+            links = AnyOf(tuple(Condition(LINKS_FIELD, Operator.CONTAINS, (each,)) for each in event_ids))
+            tx.collection(VERSIONS).delete_documents(RecordFilter(expression=links, hidden=None), change=None)
 
         await self._transact(program)
 

@@ -11,11 +11,13 @@ import numpy as np
 from mnemon_server.domain.clock import EPOCH, Clock
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.documents import Document, DocumentFilter
+from mnemon_server.domain.encoding import document_matches
 from mnemon_server.domain.erasure import EraseFilter, EraseTarget
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.facts import KEY_PREFIXES, FactFilter
-from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Operator, RecordFilter
+from mnemon_server.domain.filters import METADATA_PREFIX, AnyOf, Condition, Operator, RecordFilter
+from mnemon_server.domain.history import stored_version
 from mnemon_server.domain.kinds import COLLECTION_OF, WITHOUT_SCOPE, RecordKind
 from mnemon_server.domain.memories import MemoryFilter
 from mnemon_server.domain.namespaces import decode_namespace, encode_label, starts_with
@@ -62,6 +64,9 @@ class TargetSelection:
 
     def documents(self, kind: RecordKind, *, vectors: bool = False) -> Iterator[list[Document]]:
         """See Selection."""
+        if kind is RecordKind.VERSION and self._target.where is not None:
+            yield from self._versions(self._target.where, vectors=vectors)
+            return
         where = self._where(kind)
         if where is None:
             return
@@ -94,12 +99,15 @@ class TargetSelection:
         if target.where is not None:
             return self._filter(target.where) if target.where.kind is kind else None
         if target.namespace is not None:
-            if kind is not RecordKind.FACT:
+            if kind not in (RecordKind.FACT, RecordKind.VERSION):
                 return None
             return RecordFilter(expression=starts_with(target.namespace, "namespace"), hidden=None)
+        has_label = Condition("namespace", Operator.CONTAINS, (encode_label(target.user),))
         if kind in WITHOUT_SCOPE:
-            label = encode_label(target.user)
-            return RecordFilter(expression=Condition("namespace", Operator.CONTAINS, (label,)), hidden=None)
+            return RecordFilter(expression=has_label, hidden=None)
+        if kind is RecordKind.VERSION:
+            is_users = Condition("user", Operator.EQ, (target.user,))
+            return RecordFilter(expression=AnyOf((is_users, has_label)), hidden=None)
         return RecordFilter(scope=Scope(user=target.user), hidden=None)
 
     def _filter(self, where: EraseFilter) -> RecordFilter:
@@ -115,9 +123,18 @@ class TargetSelection:
                 made = semantic_filter(SemanticFilter(scope=scope, expression=expression))
         return replace(made, hidden=None)
 
+    def _versions(self, where: EraseFilter, *, vectors: bool) -> Iterator[list[Document]]:
+        """The versions that match, even if their records do not, or no longer exist."""
+        of_kind = Condition("kind", Operator.EQ, (where.kind.value,))
+        wanted, made = RecordFilter(scope=where.scope, expression=of_kind, hidden=None), self._filter(where)
+        for page in pages_of(self._vault, RecordKind.VERSION, wanted, vectors=vectors):
+            found = [one for one in page if document_matches(stored_version(one).document, made)]
+            if found:
+                yield found
+
     def _is_meant(self, kind: RecordKind, document: Document) -> bool:
-        """Whether a fact that was found by a part of its namespace has the user's label."""
-        if kind is not RecordKind.FACT or not self._target.user:
+        """Whether a fact that was found by a part of its namespace, or its version, has the user's label."""
+        if not document.fields.get("namespace") or not self._target.user:
             return True
         return self._target.user in decode_namespace(str(document.fields["namespace"]))
 

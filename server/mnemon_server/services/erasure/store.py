@@ -64,6 +64,7 @@ from mnemon_server.services.writing.writes import replay, request_key
 
 _REFUSED = {
     RecordKind.RULE: "must not be RULE: rules belong to no one; delete them with DeleteRule",
+    RecordKind.VERSION: "must not be VERSION: versions are erased with the records that they are of",
     RecordKind.DECISION: "must not be DECISION: decisions are erased with the statements that they are about",
 }
 

@@ -11,7 +11,7 @@ from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import Event
 from mnemon_server.domain.filters import AnyOf, Condition, Operator, RecordFilter
-from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.kinds import VERSIONED, RecordKind, versions_of
 from mnemon_server.domain.records import MetadataValue
 from mnemon_server.engines.promises.marks import runs_of
 from mnemon_server.engines.promises.vault import Vault
@@ -97,15 +97,21 @@ class Surveyor:
                 self._add(RecordKind.DECISION, decisions)
 
     def _add(self, kind: RecordKind, documents: Iterable[Document]) -> None:
+        added = []
         for document in documents:
             key = self._names.record(kind, document.doc_id)
             if key in self.found.keys:
                 continue
+            added.append(document.doc_id)
             self.found.keys[key] = None
             self.found.counts[kind] += 1
             self.found.counts[VECTORS] += len(document.passages)
             if self._marks:
                 self._mark(kind, document)
+        for start in range(0, len(added) if kind in VERSIONED else 0, PAGE):
+            where = versions_of(kind, added[start : start + PAGE])
+            for page in pages_of(self._vault, RecordKind.VERSION, where, vectors=self._marks):
+                self._add(RecordKind.VERSION, page)
 
     def _mark(self, kind: RecordKind, document: Document) -> None:
         fields = [*document.metadata.values(), *document.fields.values()]

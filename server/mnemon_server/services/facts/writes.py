@@ -142,6 +142,20 @@ def with_changes(fact: Fact, changes: FactValue) -> PutFact:
     )
 
 
+def restored(version: Document, current: Document | None, now: datetime) -> DocumentWrite:
+    """A write, without passages, of a fact as it was, whose ttl begins now; `current` is what it replaces."""
+    ttl_s = version.fields.get("ttl_s")
+    document = with_fields(
+        version,
+        updated_at=now,
+        expire_time=now + timedelta(seconds=ttl_s) if isinstance(ttl_s, float) else None,
+        versions="" if current is None else with_version(current),
+    )
+    namespace, key = decode_labels(str(version.fields["namespace"])), str(version.fields["fact_key"])
+    changed = None if current is None else (*_changes(current, document, None), "update_time")
+    return DocumentWrite(document=document, passages=(), details=details(namespace, key), changed=changed)
+
+
 def remove(records: RecordTransaction, document: Document, reason: str) -> None:
     """Removes a fact for good."""
     fields = document.fields

@@ -23,6 +23,7 @@ from mnemon_server.domain.errors import (
     MnemonError,
 )
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.history import Version
 from mnemon_server.domain.memories import (
     MIN_CONFIDENCE_DEFAULT,
     CreateMemory,
@@ -266,6 +267,14 @@ class MemoryStore:
         except Exception:
             log.exception("the status cannot be read")
             return unhealthy(self.backend, "the records cannot be read; the log says why")
+
+    def as_it_was(self, version: Version) -> Memory:
+        """The memory of a version, with its confidence at the end of the version."""
+        return to_memory(version.document, self._confidence, version.until)
+
+    async def shown(self, receipt: WriteReceipt) -> MemoryReceipt:
+        """The receipt of a write, with the memory as it is now."""
+        return MemoryReceipt(receipt, await self._reads.get(receipt.id))
 
     # Writing
 

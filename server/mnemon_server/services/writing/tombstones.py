@@ -16,6 +16,7 @@ from mnemon_server.domain.collections import DECISIONS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.erasure import SECRET
 from mnemon_server.domain.events import Event
+from mnemon_server.domain.history import stored_version
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace, decode_namespace, encode_namespace
 from mnemon_server.engines.promises.vault import VaultTransaction
@@ -60,6 +61,9 @@ class Names:
     def of_document(self, kind: RecordKind, document: Document) -> list[bytes]:
         """The tombstones that would tell that a record was erased."""
         keys = [self.record(kind, document.doc_id)]
+        if kind is RecordKind.VERSION:
+            record = stored_version(document).document
+            return keys + self.of_document(RecordKind(str(document.fields["kind"])), record)
         if document.scope.user:
             keys.append(self.user(document.scope.user))
         if kind is RecordKind.FACT:

@@ -76,6 +76,11 @@ def fill_document(target: pb.Document, document: Document, view: View) -> None:
             target.embeddings.add(values=passage.embedding or ())
 
 
+def fill_document_of(target: pb.DocumentVersion, document: Document) -> None:
+    """Writes the document of a version."""
+    fill_document(target.document, document, View.STANDARD)
+
+
 async def page_to_pb(page: DocumentPage, view: View, next_page_token: str) -> pb.ListDocumentsResponse:
     """The page; yields to other calls."""
     message = pb.ListDocumentsResponse(next_page_token=next_page_token, **filter_notes_to_pb(page.filters))

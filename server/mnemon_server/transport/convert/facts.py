@@ -27,11 +27,12 @@ from mnemon_server.domain.facts import (
     PutMode,
     RenewalReceipt,
     key_violations,
+    record_id,
 )
 from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, View, WriteReceipt
-from mnemon_server.domain.validation import request_id_violations, revision_violations
+from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations, revision_violations
 from mnemon_server.services.background.offload import Pause, converted
 from mnemon_server.services.facts.checks import (
     NAMES_MAX,
@@ -41,11 +42,14 @@ from mnemon_server.services.facts.checks import (
     put_violations,
     query_violations,
 )
+from mnemon_server.services.facts.stored_form import to_fact
+from mnemon_server.services.history.versions import VersionPage
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.json_values import fill_object, read_object
 from mnemon_server.transport.convert.shared.json_wire import struct_bytes
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require, vector_from_pb
+from mnemon_server.transport.convert.shared.versions import fill_info
 from mnemon_server.transport.convert.shared.wire import AnswerBytes, Pieces, in_field, joined
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
@@ -137,6 +141,26 @@ def put_to_pb(receipt: FactReceipt) -> pb.PutFactResponse:
     if receipt.fact is not None:
         fill_fact(message.fact, receipt.fact)
     return message
+
+
+def restored_to_pb(receipt: FactReceipt) -> pb.RestoreFactVersionResponse:
+    """The acknowledgement of a restored version, with the fact as it is now."""
+    stored = put_to_pb(receipt)
+    return pb.RestoreFactVersionResponse(fact=stored.fact, receipt=stored.receipt)
+
+
+async def versions_to_bytes(page: VersionPage, next_page_token: str) -> bytes:
+    """A ListFactVersionsResponse; yields to other calls. The page ends at 3 MiB."""
+    pieces: list[bytes] = []
+    pause = Pause()
+    for version in page.versions:
+        fact = in_field(pb.PastFact.FACT_FIELD_NUMBER, await fact_in_pieces(to_fact(version.document, as_text=True)))
+        said = pb.PastFact()
+        fill_info(said.version, version)
+        pieces += in_field(pb.ListFactVersionsResponse.VERSIONS_FIELD_NUMBER, [*fact, said.SerializeToString()])
+        await pause.where_due()
+    rest = pb.ListFactVersionsResponse(next_page_token=next_page_token)
+    return await joined([*pieces, rest.SerializeToString()])
 
 
 def put_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.BulkPutFactsResponse:
@@ -271,6 +295,18 @@ def read_name(request: pb.GetFactRequest) -> Namespace:
     namespace = read_namespace(reader, "namespace", request.namespace)
     reader.finish(key_violations(request.key))
     return namespace
+
+
+def read_record(request: pb.ListFactVersionsRequest | pb.RestoreFactVersionRequest) -> str:
+    """The id of the record of a fact, which need not exist any more."""
+    reader = Reader()
+    namespace = read_namespace(reader, "namespace", request.namespace)
+    violations = [*key_violations(request.key)]
+    if isinstance(request, pb.RestoreFactVersionRequest):
+        violations += doc_id_violations(request.version_id, "version_id")
+    reader.finish(violations)
+    refuse(violations)
+    return record_id(namespace, request.key)
 
 
 async def read_names(request: pb.BatchGetFactsRequest) -> Names:

@@ -61,7 +61,12 @@ from mnemon_server.wire.values import (
 _DECAY_POLICIES_TO_PB = {policy: pb.DecayPolicy.Value(f"DECAY_POLICY_{policy.name}") for policy in DecayPolicy}
 
 Change = TypeVar(
-    "Change", pb.CreateMemoryResponse, pb.UpdateMemoryResponse, pb.ReinforceMemoryResponse, pb.UndeleteMemoryResponse
+    "Change",
+    pb.CreateMemoryResponse,
+    pb.UpdateMemoryResponse,
+    pb.ReinforceMemoryResponse,
+    pb.UndeleteMemoryResponse,
+    pb.RestoreMemoryVersionResponse,
 )
 
 
@@ -87,6 +92,11 @@ def fill_memory(target: pb.Memory, memory: Memory) -> None:
         fill_time(target.delete_time, memory.delete_time)
     for embedding in memory.embeddings:
         target.embeddings.add(values=embedding)
+
+
+def fill_memory_of(target: pb.MemoryVersion, memory: Memory) -> None:
+    """Writes the memory of a version."""
+    fill_memory(target.memory, memory)
 
 
 def fill_change(message: Change, receipt: MemoryReceipt) -> Change:

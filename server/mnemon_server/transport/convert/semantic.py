@@ -70,6 +70,11 @@ def fill_memory(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
         target.embedding.extend(memory.embedding)
 
 
+def fill_memory_of(target: pb.SemanticMemoryVersion, memory: SemanticMemory) -> None:
+    """Writes the statement of a version."""
+    fill_memory(target.memory, memory)
+
+
 def fill_view(target: pb.SemanticMemory, memory: SemanticMemory, view: View) -> None:
     """The same, but only what the view shows."""
     if view is not View.IDS:

@@ -13,6 +13,7 @@ import structlog
 from grpc import aio
 
 from mnemon_server.domain.access import Principal
+from mnemon_server.domain.history import Author, current_author
 from mnemon_server.services.background.offload import LARGE_BYTES
 from mnemon_server.services.limits.accounts import Account
 from mnemon_server.services.limits.outbox import FREE_BYTES, Sending
@@ -112,7 +113,8 @@ class Pipeline:
         answer = _received(self._answer(method), receive, steps.limiter.limits(method), steps.limiter.large)
         begin = steps.tracing.of(method) if steps.tracing else None
         answer = steps.access.watched(method, answer)
-        return _guarded(answer, MethodLog(method), steps.access.of(method), begin, self._observers(method))
+        door = method.path.removeprefix("/")
+        return _guarded(answer, MethodLog(method), door, steps.access.of(method), begin, self._observers(method))
 
     def _observers(self, method: Method) -> tuple[Observer, ...]:
         """The listener that each ended call of a method is reported to, besides the log."""
@@ -212,6 +214,7 @@ def _unlimited(answer: Answer, receive: Receive) -> Answer:
 def _guarded(
     answer: Answer,
     log: MethodLog,
+    door: str,
     admit: Admit | None,
     begin: Callable[[Call], None] | None,
     observers: tuple[Observer, ...],
@@ -226,6 +229,8 @@ def _guarded(
             try:
                 if admit is not None and (examined := admit(record, context)) is not None:
                     await examined
+                principal = record.principal
+                current_author.set(Author(principal.log_name or principal.subject, door, record.request_id))
                 response = await answer(requests, context)
             except (aio.AbortError, asyncio.CancelledError):
                 # Already a status, or no one waits for one. Swallowing a cancellation would leak the call's memory.

@@ -1,16 +1,20 @@
 """FactService over gRPC. Every method has the same steps: read, call, write."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mnemon.v1 import facts_pb2 as pb
 from mnemon.v1 import facts_pb2_grpc
 
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.domain.facts import PutFact
+from mnemon_server.domain.facts import FactReceipt, PutFact
+from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import View
-from mnemon_server.services.background.offload import Pause, converted
+from mnemon_server.services.background.offload import LARGE_BYTES, Pause, converted
 from mnemon_server.transport.convert import facts as convert
+from mnemon_server.transport.convert.shared import versions
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.interceptors.base import Context, request_bytes
 from mnemon_server.transport.interceptors.codec import Encoded
@@ -98,6 +102,28 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
                 limit=limit,
             )
         return convert.namespaces_to_pb(page, pages.next(page.last))
+
+    async def ListFactVersions(self, request: pb.ListFactVersionsRequest, context: Context) -> Encoded:  # noqa: N802
+        record, limit = convert.read_record(request), versions.read_list(request)
+        async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
+            page = await vault.history.list(
+                RecordKind.FACT,
+                record,
+                after=pages.position(),
+                limit=limit,
+                room=self.room(context),
+            )
+        return await convert.versions_to_bytes(page, pages.next(page.next_position))
+
+    async def RestoreFactVersion(  # noqa: N802
+        self, request: pb.RestoreFactVersionRequest, context: Context
+    ) -> pb.RestoreFactVersionResponse:
+        asked = versions.read_restoration(request, RecordKind.FACT, convert.read_record(request))
+        async with self.vault(context) as vault:
+            receipt = replace(await vault.history.restore(asked), id=request.key)
+            fact = await vault.facts.get(Namespace(request.namespace), request.key)
+        return await converted(convert.restored_to_pb, FactReceipt(receipt, fact), LARGE_BYTES)
 
     async def DeleteFact(self, request: pb.DeleteFactRequest, context: Context) -> pb.DeleteFactResponse:  # noqa: N802
         namespace, ack = convert.read_deletion(request)

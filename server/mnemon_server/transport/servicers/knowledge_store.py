@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 from mnemon.v1 import common_pb2, knowledge_store_pb2_grpc
 from mnemon.v1 import knowledge_store_pb2 as pb
 
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import documents as convert
+from mnemon_server.transport.convert.shared import versions
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
@@ -88,6 +90,28 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         async with self.vault(context) as vault:
             count, notes = await vault.documents.count(where)
         return pb.CountDocumentsResponse(count=count, **filter_notes_to_pb(notes))
+
+    async def ListDocumentVersions(  # noqa: N802
+        self, request: pb.ListDocumentVersionsRequest, context: Context
+    ) -> pb.ListDocumentVersionsResponse:
+        limit = versions.read_list(request)
+        async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
+            page = await vault.history.list(
+                RecordKind.DOCUMENT, request.doc_id, after=pages.position(), limit=limit, room=self.room(context)
+            )
+        response = pb.ListDocumentVersionsResponse(next_page_token=pages.next(page.next_position))
+        documents = [version.document for version in page.versions]
+        await versions.fill_versions(response.versions, page, documents, convert.fill_document_of)
+        return response
+
+    async def RestoreDocumentVersion(  # noqa: N802
+        self, request: pb.RestoreDocumentVersionRequest, context: Context
+    ) -> pb.RestoreDocumentVersionResponse:
+        asked = versions.read_restoration(request, RecordKind.DOCUMENT, request.doc_id)
+        async with self.vault(context) as vault:
+            receipt = await vault.history.restore(asked)
+        return pb.RestoreDocumentVersionResponse(receipt=receipt_to_pb(receipt))
 
     async def DeleteDocument(  # noqa: N802
         self, request: pb.DeleteDocumentRequest, context: Context

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 from mnemon.v1 import common_pb2, memory_pb2_grpc
 from mnemon.v1 import memory_pb2 as pb
 
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import memories as convert
+from mnemon_server.transport.convert.shared import versions
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
@@ -129,6 +131,32 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
                 request_id=request.request_id,
             )
         return pb.PurgeMemoriesResponse(purged_count=receipt.deleted_count, replayed=receipt.replayed)
+
+    async def ListMemoryVersions(  # noqa: N802
+        self, request: pb.ListMemoryVersionsRequest, context: Context
+    ) -> pb.ListMemoryVersionsResponse:
+        limit = versions.read_list(request)
+        async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
+            page = await vault.history.list(
+                RecordKind.MEMORY,
+                request.memory_id,
+                after=pages.position(),
+                limit=limit,
+                room=self.room(context),
+            )
+            memories = [vault.memories.as_it_was(version) for version in page.versions]
+        response = pb.ListMemoryVersionsResponse(next_page_token=pages.next(page.next_position))
+        await versions.fill_versions(response.versions, page, memories, convert.fill_memory_of)
+        return response
+
+    async def RestoreMemoryVersion(  # noqa: N802
+        self, request: pb.RestoreMemoryVersionRequest, context: Context
+    ) -> pb.RestoreMemoryVersionResponse:
+        asked = versions.read_restoration(request, RecordKind.MEMORY, request.memory_id)
+        async with self.vault(context) as vault:
+            receipt = await vault.memories.shown(await vault.history.restore(asked))
+        return convert.fill_change(pb.RestoreMemoryVersionResponse(), receipt)
 
     async def CountMemories(  # noqa: N802
         self, request: pb.CountMemoriesRequest, context: Context

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING
 from mnemon.v1 import common_pb2, semantic_pb2_grpc
 from mnemon.v1 import semantic_pb2 as pb
 
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import View
+from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.transport.convert import semantic as convert
+from mnemon_server.transport.convert.shared import versions
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.servicers.bulk import ReadAhead, write_each
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
+from mnemon_server.wire.values import receipt_to_pb
 
 if TYPE_CHECKING:
     from mnemon_server.services.semantic.store import SemanticStore
@@ -74,6 +78,31 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
                 room=self.room(context),
             )
         return await convert.page_to_pb(page, pages.next(page.next_position))
+
+    async def ListSemanticMemoryVersions(  # noqa: N802
+        self, request: pb.ListSemanticMemoryVersionsRequest, context: Context
+    ) -> pb.ListSemanticMemoryVersionsResponse:
+        limit = versions.read_list(request)
+        async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
+            page = await vault.history.list(
+                RecordKind.SEMANTIC, request.memory_id, after=pages.position(), limit=limit, room=self.room(context)
+            )
+        response = pb.ListSemanticMemoryVersionsResponse(next_page_token=pages.next(page.next_position))
+        statements = [to_semantic(version.document) for version in page.versions]
+        await versions.fill_versions(response.versions, page, statements, convert.fill_memory_of)
+        return response
+
+    async def RestoreSemanticMemoryVersion(  # noqa: N802
+        self, request: pb.RestoreSemanticMemoryVersionRequest, context: Context
+    ) -> pb.RestoreSemanticMemoryVersionResponse:
+        asked = versions.read_restoration(request, RecordKind.SEMANTIC, request.memory_id)
+        async with self.vault(context) as vault:
+            receipt = await vault.history.restore(asked)
+            memory = await vault.semantic.get(receipt.id)
+        response = pb.RestoreSemanticMemoryVersionResponse(receipt=receipt_to_pb(receipt))
+        convert.fill_memory(response.memory, memory)
+        return response
 
     async def DeleteSemanticMemories(  # noqa: N802
         self, request: pb.DeleteSemanticMemoriesRequest, context: Context

@@ -16,7 +16,7 @@ from operator import itemgetter
 import apsw
 import numpy as np
 
-from mnemon_server.domain.collections import COLLECTIONS
+from mnemon_server.domain.collections import COLLECTIONS, SEMANTIC, VERSIONS
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE
@@ -79,7 +79,9 @@ class ShadowTable:
     def __init__(self, tables: Tables) -> None:
         self._documents, self._passages = tables.documents, tables.passages
         self._blocks = tables.vector_blocks
-        self._has_heads = tables.collection.heads_embedded
+        # Vectors of versions are made as those of their records.
+        of_versions = f"kind <> '{SEMANTIC.name}'"
+        self._has_heads = of_versions if tables.collection == VERSIONS else str(int(tables.collection.heads_embedded))
         self.name = f"{tables.passages}_shadow"
         self._trigger = f"{self.name}_delete"
 
@@ -124,10 +126,11 @@ class ShadowTable:
             f"SELECT position, id, start, stop FROM {self._passages}"
             f" WHERE id > (SELECT coalesce(max(id), 0) FROM {self.name}) ORDER BY id LIMIT ?"
         )
-        texts, heads = dict[int, str](), stored_heads(connection) if self._has_heads else NO_HEADS
+        texts, stored = dict[int, str](), stored_heads(connection)
         for position, group in groupby(fetch(connection, statement, (STEP_PASSAGES,)), itemgetter(0)):
-            statement = f"SELECT content, metadata FROM {self._documents} WHERE position = ?"
-            [(content, metadata)] = fetch(connection, statement, (position,))
+            statement = f"SELECT content, metadata, {self._has_heads} FROM {self._documents} WHERE position = ?"
+            [(content, metadata, has_heads)] = fetch(connection, statement, (position,))
+            heads = stored if has_heads else NO_HEADS
             for _, passage_id, start, stop in group:
                 texts[passage_id] = passage_text(heads, content, metadata, start, stop)
         return texts

@@ -1,0 +1,1 @@
+"""Earlier versions of records: listed, restored, and removed when they are old."""
