@@ -434,7 +434,7 @@ lock: $(LOCK)/.stamp ## Pin, with hashes, what each pyproject.toml asks for; ARG
 	$(call resolve,server,$(PROJECTS))
 	$(call resolve,build,--group build --constraints requirements/server.txt)
 	$(call resolve,compile,--group compile --constraints requirements/server.txt)
-	$(call resolve,dev,--extra chroma --extra hnswlib --extra langgraph --extra mcp --group dev $(PROJECTS) --constraints requirements/server.txt)
+	$(call resolve,dev,--extra chroma --extra hnswlib --extra langgraph --extra mcp --extra tokenizers --group dev $(PROJECTS) --constraints requirements/server.txt)
 	echo torch==$(TORCH) >build/torch.txt
 	printf '%s\n' $(DRIVERS) >build/drivers.txt
 	$(call resolve,reference,--extra sentence-transformers --group reference $(PROJECTS) \

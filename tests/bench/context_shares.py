@@ -14,9 +14,10 @@ from pathlib import Path
 import click
 from mnemon import RecallAnswer
 from mnemon_server.domain.kinds import RecordKind
-from mnemon_server.domain.recall import RecallItem, RecordReference, Tokenizer
-from mnemon_server.services.recall.packing import COUNTS, pack
+from mnemon_server.domain.recall import RecallItem, RecordReference
+from mnemon_server.services.recall.packing import pack
 from mnemon_server.services.recall.store import OF_FLOOR
+from mnemon_server.services.recall.tokenizers import utf8_tokens
 
 from tests.bench import machine
 from tests.bench.conversations import Question
@@ -47,11 +48,10 @@ def packed(answer: RecallAnswer, question: Question, stored: Stored, share: floa
         for item in told
         if item.time is not None
     ]
-    count = COUNTS[Tokenizer.UTF8]
-    context, placed = pack(items, question.text, tokens, count)
+    context, placed = pack(items, question.text, tokens, utf8_tokens)
     cited = [item for item, place in zip(told, placed, strict=True) if place.citation]
     held = {text for item in cited for text in stored.texts_of(item)}
-    return len(question.evidence & held) / len(question.evidence), count(context), len(cited)
+    return len(question.evidence & held) / len(question.evidence), utf8_tokens(context), len(cited)
 
 
 def line(name: str, share: float, rows: Sequence[Row]) -> str:

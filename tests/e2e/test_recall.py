@@ -18,7 +18,8 @@ from mnemon.v1 import recall_pb2 as pb
 
 from tests.support.access import guarded_server, make_key
 from tests.support.command import run, run_json
-from tests.support.server import detail, server_process, wait_until
+from tests.support.server import detail, server_process, wait_until, whole_server
+from tests.support.tokenizers import write_tokenizer
 
 KINDS = ["document", "memory", "fact", "semantic", "event"]
 _numbers = count()
@@ -412,3 +413,21 @@ def test_a_narrow_span_of_time_does_not_make_what_it_holds_irrelevant(tmp_path: 
         answer = memory.recall("What needs repair in the kitchen?", since=lately)
         assert {item.content for item in answer} <= {*devices} and not answer.nothing_relevant and answer.context
         assert memory.recall("Who won at Wimbledon?", since=lately).nothing_relevant
+
+
+async def test_a_context_is_counted_by_the_tokenizer_that_is_named(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path / "tokenizers", "o200k_base")
+    async with (
+        whole_server(tmp_path / "data", tokenizer_dir=tmp_path / "tokenizers") as connection,
+        mnemon.AsyncClient(str(connection.server.address)) as client,
+    ):
+        await client.remember("the the the the", user="ada")
+        estimated = await client.recall("the", user="ada")
+        counted = await client.recall("the", user="ada", tokenizer="o200k_base")
+        with pytest.raises(mnemon.InvalidArgumentError, match="tokenizer: must be 'utf8/4' or 'o200k_base'"):
+            await client.recall("the", user="ada", tokenizer="cl100k_base")
+
+    head = f"[1] {datetime.now(UTC):%Y-%m-%d} "
+    assert counted.context == estimated.context == f"{head}the the the the"
+    assert (estimated.context_tokens, estimated.tokenizer) == (8, "utf8/4")
+    assert (counted.context_tokens, counted.tokenizer) == (len(head) - 1 + 4, "o200k_base")

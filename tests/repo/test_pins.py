@@ -60,7 +60,7 @@ def test_torch_and_its_drivers_are_pinned_nowhere(name: str) -> None:
 def test_the_dependencies_of_the_make_targets_are_pinned() -> None:
     extras = [each for extra in CLIENT["optional-dependencies"].values() for each in extra]
     dev = GROUPS["dev"] + GROUPS["test"] + GROUPS["lint"] + GROUPS["buf"] + extras
-    dev += SERVER["optional-dependencies"]["hnswlib"]
+    dev += SERVER["optional-dependencies"]["hnswlib"] + SERVER["optional-dependencies"]["tokenizers"]
     assert _names(dev) - _pins("dev").keys() == set()
     transformers = SERVER["optional-dependencies"]["sentence-transformers"]
     assert _names(GROUPS["test"] + transformers) - _pins("reference").keys() == set()

@@ -11,6 +11,7 @@ from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.facts.tool_namespaces import ToolNamespaces
 from mnemon_server.services.recall.kinds import Stores
 from mnemon_server.services.recall.store import RecallStore
+from mnemon_server.services.recall.tokenizers import Tokenizers
 from mnemon_server.services.tools.http_endpoint import HttpEndpoint
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.tools.service import ToolRunner
@@ -56,5 +57,5 @@ async def open_tools(folder: Path, tools: Sequence[OperatorTool] = (), **options
         stack.push_async_callback(registry.aclose)
         nothing, namespaces = cast("Any", None), ToolNamespaces(options.pop("namespace", ()))
         stores = Stores(nothing, nothing, facts.store, nothing, nothing)
-        recall = RecallStore(stores, namespaces, nothing, DEFAULT_FUSION, offload)
+        recall = RecallStore(stores, namespaces, Tokenizers(), nothing, DEFAULT_FUSION, offload)
         yield OpenedTools(ToolRunner(facts.store, recall, registry, offload, **options), facts)

@@ -66,6 +66,7 @@ from mnemon_server.services.history.versions import VersionStore
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.recall.kinds import Stores
 from mnemon_server.services.recall.store import RecallStore
+from mnemon_server.services.recall.tokenizers import Tokenizers
 from mnemon_server.services.rules.files import apply_rules_file
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
@@ -252,10 +253,11 @@ def make_bridge(vault: Vault, semantic: SemanticStore, offload: Offload) -> Brid
 def make_recall(settings: Settings, stores: Stores, batcher: EmbeddingBatcher, offload: Offload) -> RecallStore:
     """Creates the service that asks all kinds of records at once.
 
-    Raises ConfigurationError if the namespace of the memory tools is not valid.
+    Raises ConfigurationError if the namespace of the memory tools is not valid, or no tokenizer is in its folder.
     """
     namespaces = ToolNamespaces(settings.tool_namespace)
-    return RecallStore(stores, namespaces, batcher, search_settings(settings, batcher).fusion, offload)
+    fusion = search_settings(settings, batcher).fusion
+    return RecallStore(stores, namespaces, Tokenizers(settings.tokenizer_dir), batcher, fusion, offload)
 
 
 READER_THREADS = 4

@@ -220,6 +220,10 @@ class Settings:
     judge_calls_per_minute: float = field(
         default=60.0, metadata=_row("Maximum number of calls of the judge in a minute, on average.", at_least=1)
     )
+    tokenizer_dir: Path | None = field(
+        default=None,
+        metadata=_row("Folder with o200k_base.tiktoken or cl100k_base.tiktoken, as OpenAI publishes them."),
+    )
     tools_file: Path | None = field(
         default=None,
         metadata=_row("TOML file with further tools for language models, and the endpoints that run them."),

@@ -27,6 +27,10 @@ class Tokenizer(StrEnum):
     """One token for each four bytes of UTF-8, rounded up: close for English, and above the truth for most scripts of
     several bytes a character, unlike a count of characters.
     """
+    O200K = "o200k_base"
+    """That of OpenAI's newer models; see `services/recall/tokenizers.py` for what it needs."""
+    CL100K = "cl100k_base"
+    """That of their older ones."""
 
 
 @dataclass(frozen=True, slots=True)

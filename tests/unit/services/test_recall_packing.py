@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.domain.documents import Passage
 from mnemon_server.domain.kinds import RecordKind
-from mnemon_server.domain.recall import RecallItem, RecordReference, Tokenizer
-from mnemon_server.services.recall.packing import COUNTS, pack, with_passages
+from mnemon_server.domain.recall import RecallItem, RecordReference
+from mnemon_server.services.recall.packing import pack, with_passages
+from mnemon_server.services.recall.tokenizers import utf8_tokens as tokens
 
 MONDAY = datetime(2026, 5, 4, 9, tzinfo=UTC)
-tokens = COUNTS[Tokenizer.UTF8]
 
 
 def item(name: str, content: str, days: float = 0.0, **more: Any) -> RecallItem:

@@ -35,6 +35,7 @@ _whose = opt.collected(
 @click.option("--kind", "kinds", type=opt.choice_of(RECALLED), multiple=True, help="Only this kind; repeatable.")
 @opt.limit_option(None, maximum=100)
 @click.option("--max-tokens", type=click.IntRange(1, 1_000_000), help="Maximum size of the context.  [default: 2000]")
+@click.option("--tokenizer", default="", metavar="NAME", help="How its tokens are counted.  [default: utf8/4]")
 @click.option(
     "--min-relevance", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this relevance."
 )

@@ -33,6 +33,7 @@ class Recall(Service):
         until: Moment | None = None,
         limit: int | None = None,
         max_tokens: int | None = None,
+        tokenizer: str = "",
         min_relevance: float = 0.0,
         min_confidence: float | None = None,
         view: str = values.View.STANDARD,
@@ -50,8 +51,8 @@ class Recall(Service):
         "statement" and "event", by default all. `filters` are further conditions by kind, such as {"event": F("source")
         == "mail"}. `since` and `until` limit when events happened, and when other records were created: a datetime, a
         date, a timedelta back from now, or a text such as "2027-01-31" or "2 weeks". `limit` is the most items, 10 by
-        default. With `max_tokens`, the size of the context (2,000 by default), it is as many as fit. Memories below
-        `min_confidence`, by default 0.3, are left out.
+        default. With `max_tokens`, the size of the context (2,000 by default), it is as many as fit; `tokenizer` says
+        how tokens are counted. Memories below `min_confidence`, by default 0.3, are left out.
         """
         check_keywords(scope, values.ScopeFields.__annotations__)
         asked = request(
@@ -66,6 +67,7 @@ class Recall(Service):
             time=range_to_pb(since, until),
             limit=limit,
             max_tokens=max_tokens,
+            tokenizer=tokenizer,
             min_relevance=min_relevance,
             min_confidence=min_confidence,
             view=view,

@@ -16,7 +16,6 @@ from mnemon_server.domain.events import Event
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.recall import RecallAnswer, RecallMessage, RecallQuery
 from mnemon_server.services.reading.answers import Room
-from mnemon_server.services.recall.packing import COUNTS
 from mnemon_server.services.recall.store import RecallStore
 
 MESSAGES_SHARE = 2
@@ -44,14 +43,13 @@ class Asked(NamedTuple):
 async def pack_context(recall: RecallStore, asked: Asked, *, room: Room | None = None) -> ConversationContext:
     """The context, within the tokens of the query. Raises the same as a recall."""
     query, newest = asked.query, asked.newest
-    count = COUNTS[query.tokenizer]
-    sizes = [count(_said(each.message)) for each in newest]
+    texts = [_said(each.message) for each in newest]
+    *sizes, size = await recall.token_counts(query.tokenizer, [*texts, asked.summary.content if asked.summary else ""])
     left = query.max_tokens or CONTEXT_TOKENS_DEFAULT
     taken = _fitting(sizes, left // MESSAGES_SHARE) or int(bool(sizes) and sizes[0] <= left)
     left -= sum(sizes[:taken])
     summary = asked.summary
     if summary is not None:
-        size = count(summary.content)
         summary, left = (summary, left - size) if size <= left // SUMMARY_SHARE else (None, left)
     answer = await _recalled(recall, asked, taken, left, room)
     recalled = set[str]()

@@ -8,16 +8,16 @@ further lines of a text are indented, and characters that move the cursor or the
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from math import ceil
 
 from mnemon_server.domain.documents import Passage
 from mnemon_server.domain.kinds import RecordKind
-from mnemon_server.domain.recall import RecallItem, Tokenizer
+from mnemon_server.domain.recall import RecallItem
 from mnemon_server.ranking.analysis import STEMMED_WORDS, query_terms
 from mnemon_server.ranking.heads import Heads
+from mnemon_server.services.recall.tokenizers import Count, utf8_tokens
 from mnemon_server.services.search.reranking import AUTHOR_KEYS
 
 PARTS = 4
@@ -42,11 +42,6 @@ _SENTENCE_END = re.compile(r"[.!?](?=\s)\s+|[。！？]|\n+")
 
 _HEADS, _DAYS = Heads(("title", *AUTHOR_KEYS, "date", "time")), Heads(("date", "time"))
 
-Count = Callable[[str], int]
-
-COUNTS: dict[Tokenizer, Count] = {Tokenizer.UTF8: lambda text: ceil(len(text.encode()) / 4)}
-"""The size of a text in tokens. No function may count less for a text than for a part of it."""
-
 
 def pack(items: Sequence[RecallItem], question: str, tokens_max: int, count: Count) -> tuple[str, list[RecallItem]]:
     """The context, and the items in their order, each with its number in it; 0 if it is not there.
@@ -55,7 +50,7 @@ def pack(items: Sequence[RecallItem], question: str, tokens_max: int, count: Cou
         items: what was found, most relevant first.
         question: chooses the passage of a long text whose best one is not known.
         tokens_max: the most tokens that `count` may find in the context.
-        count: one of COUNTS.
+        count: the size of a text in tokens.
     """
     chosen: dict[int, str] = {}
     words = _telling(question)
@@ -83,7 +78,7 @@ def pack(items: Sequence[RecallItem], question: str, tokens_max: int, count: Cou
 
 def with_passages(items: Sequence[RecallItem], question: str) -> list[RecallItem]:
     """The items, each with the passage to show of it: the whole text if it is short."""
-    words, count = _telling(question), COUNTS[Tokenizer.UTF8]
+    words, count = _telling(question), utf8_tokens
     characters_max = EXAMINED_MAX // max(len(items), 1)
 
     def passage(item: RecallItem) -> Passage:
@@ -97,10 +92,9 @@ def with_passages(items: Sequence[RecallItem], question: str) -> list[RecallItem
 
 
 def excerpt(item: RecallItem, question: str, tokens_max: int) -> str:
-    """The text of an item, or the part of it that matters for a question, in at most so many tokens of UTF8."""
-    count = COUNTS[Tokenizer.UTF8]
+    """The text of an item, or the part of it that matters for a question, in at most so many tokens of utf8_tokens."""
     text = item.content.strip()
-    return text if count(text) <= tokens_max else _excerpt(item, _telling(question), tokens_max, count)
+    return text if utf8_tokens(text) <= tokens_max else _excerpt(item, _telling(question), tokens_max, utf8_tokens)
 
 
 def _telling(question: str) -> frozenset[str]:

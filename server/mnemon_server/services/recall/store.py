@@ -21,6 +21,7 @@ from mnemon_server.domain.recall import (
     RecallItem,
     RecallMessage,
     RecallQuery,
+    Tokenizer,
 )
 from mnemon_server.domain.records import NOTHING_RELEVANT, Relevance, Scope
 from mnemon_server.domain.validation import refuse
@@ -31,8 +32,9 @@ from mnemon_server.services.facts.tool_namespaces import ToolNamespaces
 from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX, Room
 from mnemon_server.services.recall.checks import query_violations
 from mnemon_server.services.recall.kinds import SEARCHES, Found, Question, Stores
-from mnemon_server.services.recall.packing import COUNTS, pack, with_passages
+from mnemon_server.services.recall.packing import pack, with_passages
 from mnemon_server.services.recall.relevance import judged
+from mnemon_server.services.recall.tokenizers import Count, Tokenizers, utf8_tokens
 
 ITEM_TOKENS = 20
 """Most items take at least this much of a context, which limits how many are searched for it."""
@@ -51,20 +53,29 @@ class RecallStore:
     """Recalls over the records of a vault, or over the part of them that a caller sees."""
 
     def __init__(
-        self, stores: Stores, namespaces: ToolNamespaces, embedder: EmbeddingBatcher, fusion: Fusion, offload: Offload
+        self,
+        stores: Stores,
+        namespaces: ToolNamespaces,
+        tokenizers: Tokenizers,
+        embedder: EmbeddingBatcher,
+        fusion: Fusion,
+        offload: Offload,
     ) -> None:
         """All arguments belong to the caller. `namespaces` knows that of a scope's facts; `fusion` is that of the
         searches.
         """
         self._stores = stores
         self.namespaces = namespaces
+        self._tokenizers = tokenizers
         self._embedder = embedder
         self._fusion = fusion
         self._offload = offload
 
     def over(self, stores: Stores, bounds: Bounds) -> "RecallStore":
         """The same service over a part of the records, for callers with bounds."""
-        return RecallStore(stores, self.namespaces.over(bounds), self._embedder, self._fusion, self._offload)
+        return RecallStore(
+            stores, self.namespaces.over(bounds), self._tokenizers, self._embedder, self._fusion, self._offload
+        )
 
     async def recall(self, query: RecallQuery, *, room: Room | None = None) -> RecallAnswer:
         """What matters for a question; see RecallQuery.
@@ -81,6 +92,7 @@ class RecallStore:
         if not text.strip() and query.vector is None:
             answer = RecallAnswer(items=(), relevance=NOTHING_RELEVANT, tokenizer=query.tokenizer)
             return replace(answer, duration_s=perf_counter() - began)
+        count = await self._count(query.tokenizer)
         vector = await self._vector(query, text, turns)
         asked, skipped = self._question(query, text, vector)
         wanted = [kind for kind in RECALLED if kind not in skipped and kind in (query.kinds or RECALLED)]
@@ -92,13 +104,22 @@ class RecallStore:
             *searches, *(SEARCHES[kind](self._stores, asked.of_all_times(), None) for kind in beside)
         )
         by_kind = dict(zip(wanted, found, strict=False))
-        answer = await self._offload(_answer, query, text, by_kind, found[len(wanted) :], self._fusion)
+        answer = await self._offload(_answer, query, text, by_kind, found[len(wanted) :], self._fusion, count)
         return replace(
             answer,
             kinds=tuple(_diagnostics(query, by_kind, skipped)),
             truncated=answer.truncated or any(part is not None and part.is_full for part in rooms),
             duration_s=perf_counter() - began,
         )
+
+    async def token_counts(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
+        """The size of each text in tokens. Raises InvalidArgumentError if this server lacks the tokenizer."""
+        count = await self._count(tokenizer)
+        return await self._offload(lambda: list(map(count, texts)))
+
+    async def _count(self, tokenizer: Tokenizer) -> Count:
+        is_read = tokenizer is Tokenizer.UTF8
+        return utf8_tokens if is_read else await self._offload(self._tokenizers.count_of, tokenizer)
 
     def _question(
         self, query: RecallQuery, text: str, vector: Sequence[float]
@@ -130,7 +151,12 @@ class RecallStore:
 
 
 def _answer(
-    query: RecallQuery, text: str, found: dict[RecordKind, Found], of_all_times: Sequence[Found], fusion: Fusion
+    query: RecallQuery,
+    text: str,
+    found: dict[RecordKind, Found],
+    of_all_times: Sequence[Found],
+    fusion: Fusion,
+    count: Count,
 ) -> RecallAnswer:
     """The answer without its diagnostics. Blocks.
 
@@ -140,6 +166,7 @@ def _answer(
         found: by kind.
         of_all_times: what the same searches found without the query's span of time; empty if it has no span.
         fusion: that of the searches.
+        count: the size of a text in tokens.
     """
     items = _without_duplicates(
         sorted(
@@ -155,7 +182,7 @@ def _answer(
         items = [item for item in items if item.relevance >= query.min_relevance]
     limit = query.limit or (LIMIT_MAX if query.max_tokens else LIMIT_DEFAULT)
     items, truncated = _within(items[:limit], ANSWER_BYTES_MAX)
-    context, count, tokens_max = "", COUNTS[query.tokenizer], query.max_tokens or TOKENS_DEFAULT
+    context, tokens_max = "", query.max_tokens or TOKENS_DEFAULT
     if not relevance.is_low:
         least = max(OF_FLOOR * (relevance.floor or 0.0), OF_BEST * relevance.best)
         told = [item for item in items if item.relevance >= least]
