@@ -140,8 +140,7 @@ class Settings:
         metadata=_row("Earlier versions kept of each record; 0 keeps no history.", at_least=0, at_most=1_000),
     )
     history_days: float = field(
-        default=90.0,
-        metadata=_row("Days for which a version is kept; 0 keeps none.", at_least=0, at_most=36_500),
+        default=90.0, metadata=_row("Days for which a version is kept; 0 keeps none.", at_least=0, at_most=36_500)
     )
     rules_file: Path | None = field(
         default=None,
@@ -222,7 +221,7 @@ class Settings:
     )
     tokenizer_dir: Path | None = field(
         default=None,
-        metadata=_row("Folder with o200k_base.tiktoken or cl100k_base.tiktoken, as OpenAI publishes them."),
+        metadata=_row("Folder with OpenAI's o200k_base.tiktoken or cl100k_base.tiktoken, to count tokens."),
     )
     tools_file: Path | None = field(
         default=None,
