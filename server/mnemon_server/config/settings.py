@@ -220,8 +220,7 @@ class Settings:
         default=60.0, metadata=_row("Maximum number of calls of the judge in a minute, on average.", at_least=1)
     )
     tokenizer_dir: Path | None = field(
-        default=None,
-        metadata=_row("Folder with OpenAI's o200k_base.tiktoken or cl100k_base.tiktoken, to count tokens."),
+        default=None, metadata=_row("Folder with OpenAI's o200k_base.tiktoken or cl100k_base.tiktoken.")
     )
     tools_file: Path | None = field(
         default=None,
