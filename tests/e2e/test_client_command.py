@@ -100,7 +100,7 @@ def test_the_help_shows_the_commands_by_kind_and_what_each_kind_is_for() -> None
 
     assert "Documents: texts and files under ids of your own:\n  index " in shown
     headings = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert len(headings) == 9  # the options, and eight kinds
+    assert len(headings) == 10  # the options, and nine kinds
     assert all(re.search(rf"^  {name} +[A-Z]", shown, re.M) for name in mnemon.commands)
 
 

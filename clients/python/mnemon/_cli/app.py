@@ -10,6 +10,7 @@ from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from mnemon._cli import events, facts, history, memories, rules, server, statements, tools
 from mnemon._cli.archive.commands import export_archive
 from mnemon._cli.archive.import_command import import_files
+from mnemon._cli.chat.commands import chat
 from mnemon._cli.context_protocol import serve_mcp
 from mnemon._cli.documents import commands as documents
 from mnemon._cli.documents.index import index
@@ -41,6 +42,7 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
         *(statements.learn, statements.similar, statements.known, statements.unlearn),
         *(statements.list_decisions, statements.unmerge, rules.rules, statements.index_status),
     ),
+    "Conversations: what was said, and what to read before an answer": (chat,),
     "Events: what happened when": (
         *(events.record, events.show_timeline, events.happened, events.summary),
         *(events.prune, events.compact, events.timeline_status, events.bridge),

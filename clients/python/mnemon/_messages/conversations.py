@@ -28,13 +28,13 @@ def messages_to_pb(given: Iterable[ConversationMessage | Mapping[str, Any]]) -> 
 
 
 def _message_to_pb(field: str, given: object) -> pb.ConversationMessage:
-    message = given if isinstance(given, ConversationMessage) else _message_of(field, given)
+    message = given if isinstance(given, ConversationMessage) else message_of(field, given)
     calls = [pb.MessageToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in message.tool_calls]
     named = {name: getattr(message, name) for name in _SENT}
     return request(pb.ConversationMessage, **named, tool_calls=calls)
 
 
-def _message_of(field: str, given: object) -> ConversationMessage:
+def message_of(field: str, given: object) -> ConversationMessage:
     """The message of a mapping as chat APIs have it; what has no field of its own is kept in the payload."""
     if not isinstance(given, Mapping):
         raise invalid(field, 'must be a mapping such as {"role": "user", "content": "..."}')

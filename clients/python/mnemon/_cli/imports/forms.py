@@ -143,7 +143,7 @@ def form_of(file: BinaryIO, name: str = "") -> str:
         ValueError: none fits; it says why.
     """
     head = rows.file_head(file)
-    if packed := next((about for begin, about in _PACKED.items() if head.startswith(begin)), ""):
+    if packed := packed_as(head):
         raise ValueError(f"it is {packed}; unpack it, and import the files in it")
     if name.lower().endswith(_TABLES):
         return "csv"
@@ -157,6 +157,11 @@ def form_of(file: BinaryIO, name: str = "") -> str:
         f"its form is not known: {problem}. It is not an archive of Mnemon, nor one of these, which --from names; --map"
         f" reads any other JSON, and `mnemon index` any text:\n{known}"
     )
+
+
+def packed_as(head: str) -> str:
+    """The kind of a packed file, by its beginning; empty if it is not packed."""
+    return next((about for begin, about in _PACKED.items() if head.startswith(begin)), "")
 
 
 def _text_form(head: str) -> str:

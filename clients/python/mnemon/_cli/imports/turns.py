@@ -1,0 +1,246 @@
+"""Reads conversations as messages: the exports of chat programs, messages with role and content, and transcripts."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, BinaryIO, TypeAlias
+
+from mnemon._cli.imports.facts import time_of
+from mnemon._cli.imports.forms import FORMS, Form, packed_as
+from mnemon._cli.imports.found import Damaged, Item, LeftOut, Place, Raw, as_object, damaged
+from mnemon._cli.imports.json_text import has_bad_bytes, records, text_of
+from mnemon._cli.imports.rows import file_head
+from mnemon._messages.conversations import message_of
+from mnemon._messages.convert import invalid
+from mnemon._values.conversations import ConversationMessage
+from mnemon._values.documents import Document, MetadataValue
+from mnemon.shared.errors import InvalidArgumentError
+
+_SAMPLE_RECORDS = 20
+_CONVERSATION_IDS = ("conversation_id", "conversation", "session_id", "thread_id")
+_MESSAGE_IDS = ("message_id", "id", "uuid")
+_TIMES = ("message_time", "created_at", "create_time", "timestamp", "time")
+_SERVERS = ("event_id", "sequence")
+"""Fields that the server sets, which `mnemon chat show --json` prints."""
+_SPEAKER = re.compile(r"(?:\*\*)?(?P<name>[^\W\d_][^:*]{0,39}?)(?:\*\*)?:(?:\*\*)?(?:\s+|$)")
+_NAME_WORDS_MAX = 3
+_ASSISTANTS = ("assistant", "ai", "bot", "chatbot", "model")
+_ROLES = {**dict.fromkeys(("user", "human", "you", "me"), "user"), **dict.fromkeys(_ASSISTANTS, "assistant")}
+_ROLES |= {role: role for role in ("system", "tool")}
+_PROGRAMS = ("chatgpt", "claude", "gemini", "copilot")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message to add, and its conversation."""
+
+    place: Place
+    conversation: str
+    message: ConversationMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file of conversations."""
+
+    name: str
+    """Begins the ids of messages without ids."""
+    conversation: str
+    """The conversation of messages that do not name one."""
+    assistants: tuple[str, ...] = ()
+    """The speakers of a transcript that are the assistant."""
+
+
+Turns: TypeAlias = Iterator[Turn | LeftOut | Damaged]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnForm:
+    """A form of files with conversations."""
+
+    about: str
+    read: Callable[[BinaryIO, Source], Turns]
+    fits: Callable[[Mapping[str, Any]], bool] = lambda record: False
+    """Whether a record of JSON is of this form."""
+    names_conversations: bool = True
+    """Whether each message is in a conversation that the file names."""
+
+
+def turn_form_of(file: BinaryIO) -> str:
+    """The name of the form of a file with conversations, by its beginning.
+
+    Raises:
+        ValueError: none fits; it says why.
+    """
+    head = file_head(file)
+    if packed := packed_as(head):
+        raise ValueError(f"it is {packed}; unpack it, and import the files in it")
+    found = ""
+    if head.lstrip()[:1] in ("[", "{"):
+        sample = [*islice(records(file, ()), _SAMPLE_RECORDS)]
+        file.seek(0)
+        objects = [raw.value for raw in sample if isinstance(raw, Raw) and isinstance(raw.value, dict)]
+        found = next((name for name, form in TURN_FORMS.items() if any(map(form.fits, objects))), "")
+    elif any(map(_speaker_of, head.splitlines())):
+        found = "transcript"
+    if found:
+        return found
+    known = "\n".join(f"  {name}: {form.about}" for name, form in TURN_FORMS.items())
+    raise ValueError(f"it holds no conversation that is known; these are, and --from names them:\n{known}")
+
+
+# Exports of chat programs
+
+
+def _exported(form: Form) -> Callable[[BinaryIO, Source], Turns]:
+    """The reader of messages that `mnemon import` reads as documents."""
+
+    def read(file: BinaryIO, source: Source) -> Turns:
+        for found in form.read(file, source.name):
+            yield _turn_of(found, source) if isinstance(found, Item) else found
+
+    return read
+
+
+def _turn_of(item: Item, source: Source) -> Turn:
+    document = item.record
+    if not isinstance(document, Document):
+        raise TypeError(f"{document!r} is not a document")
+    metadata = dict(document.metadata)
+    role, time = metadata.pop("role"), metadata.pop("time", None)
+    conversation = metadata.pop("conversation", "")
+    said: dict[str, Any] = {"role": role, "content": document.content, "message_time": time, "metadata": metadata}
+    name = f"{metadata['source']}/{conversation}" if conversation else source.conversation
+    return Turn(item.place, name, message_of("message", {**said, "message_id": document.doc_id}))
+
+
+# Messages with role and content
+
+
+def _messages(file: BinaryIO, source: Source) -> Turns:
+    """JSON messages, one after another, in a list, or in objects with a list of `messages`."""
+    numbers = _Numbers(source)
+    unnamed = 0
+    for raw in records(file, ()):
+        if not isinstance(raw, Raw):
+            yield raw
+            continue
+        try:
+            record = as_object(raw)
+        except InvalidArgumentError as error:
+            yield damaged(raw, error)
+            continue
+        messages, conversation = [record], _first(record, _CONVERSATION_IDS)
+        if isinstance(record.get("messages"), list):
+            messages, conversation = record["messages"], conversation or _first(record, _MESSAGE_IDS)
+            if not conversation:
+                unnamed += 1
+                conversation = source.conversation if unnamed == 1 else f"{source.conversation}/{unnamed}"
+        for said in messages:
+            try:
+                yield _said(Raw(raw.place, said), conversation or source.conversation, numbers)
+            except InvalidArgumentError as error:
+                yield damaged(Raw(raw.place, said), error)
+
+
+def _said(raw: Raw, conversation: str, numbers: "_Numbers") -> Turn:
+    record = as_object(raw)
+    message_id = numbers.id_of(conversation, _first(record, _MESSAGE_IDS))
+    if not record.get("role"):
+        raise invalid("role", 'must say who speaks, such as "user" or "assistant"')
+    taken = {*_CONVERSATION_IDS, *_MESSAGE_IDS, *_TIMES, *_SERVERS}
+    said = {name: value for name, value in record.items() if name not in taken and value not in (None, "", [], {})}
+    time = next((time_of(record, name) for name in _TIMES if record.get(name)), None)
+    content = {"content": record["content"]} if "content" in record else {}
+    return Turn(
+        raw.place,
+        conversation,
+        message_of("message", {**content, **said, "message_id": message_id, "message_time": time}),
+    )
+
+
+def _first(record: Mapping[str, Any], names: Iterable[str]) -> str:
+    """The first of these fields that has an id."""
+    found = (record.get(name) for name in names)
+    return next((str(each) for each in found if each and isinstance(each, str | int)), "")
+
+
+class _Numbers:
+    """Ids for messages without ids: the file, and the position in the conversation."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._counts: dict[str, int] = {}
+
+    def id_of(self, conversation: str, given: str = "") -> str:
+        """The given id, or the one of the next message of the conversation."""
+        number = self._counts[conversation] = self._counts.get(conversation, 0) + 1
+        return given or f"{self._source.name}/{number}"
+
+
+# Transcripts
+
+
+def _transcript(file: BinaryIO, source: Source) -> Turns:
+    """Lines such as "Ann: Hello."; a line without a speaker, or an indented one, goes on with the message before."""
+    numbers = _Numbers(source)
+    speaker, place, said = "", Place(0), list[str]()
+    with text_of(file) as text:
+        for number, line in enumerate(text, start=1):
+            if found := _speaker_of(line):
+                if speaker:
+                    yield _spoken(speaker, said, place, numbers, source)
+                speaker, place, said = found["name"], Place(number), [line[found.end() :]]
+            elif speaker:
+                said.append(line)
+            elif line.strip():
+                yield LeftOut(Place(number), "before the first speaker")
+    if speaker:
+        yield _spoken(speaker, said, place, numbers, source)
+
+
+def _spoken(
+    speaker: str, lines: list[str], place: Place, numbers: _Numbers, source: Source
+) -> Turn | LeftOut | Damaged:
+    content, message_id = "".join(lines).strip(), numbers.id_of(source.conversation)
+    if has_bad_bytes(content):
+        return Damaged(place, invalid("line", "is not UTF-8"), message_id)
+    if not content:
+        return LeftOut(place, "without text")
+    role, name = _role_of(speaker, source.assistants)
+    return Turn(place, source.conversation, ConversationMessage(role, content, message_id, name))
+
+
+def _role_of(speaker: str, assistants: Iterable[str]) -> tuple[str, str]:
+    """The role of a speaker and, unless it is only the word for the role, the name."""
+    folded = speaker.casefold()
+    is_named = folded in {each.casefold() for each in assistants} or folded in _PROGRAMS
+    return ("assistant", speaker) if is_named else (_ROLES.get(folded, "user"), "" if folded in _ROLES else speaker)
+
+
+def _speaker_of(line: str) -> re.Match[str] | None:
+    """The beginning of a line that names a speaker."""
+    found = _SPEAKER.match(line)
+    return found if found and len(found["name"].split()) <= _NAME_WORDS_MAX else None
+
+
+_EXPORTS = ("chatgpt", "claude", "claude-code", "codex")
+TURN_FORMS: Mapping[str, TurnForm] = {
+    **{name: TurnForm(FORMS[name].about, _exported(FORMS[name]), FORMS[name].fits) for name in _EXPORTS},
+    "messages": TurnForm(
+        "messages with role and content, as OpenAI has them, in JSON or JSON lines",
+        _messages,
+        lambda record: "role" in record or isinstance(record.get("messages"), list),
+        names_conversations=False,
+    ),
+    "transcript": TurnForm(
+        'lines of text with their speakers, such as "Ann: Hello."', _transcript, names_conversations=False
+    ),
+}
+"""By the name that `mnemon chat import --from` takes; the first one that fits decides."""
+
+
+def title_of(message: ConversationMessage) -> MetadataValue:
+    """The title of the conversation, if the file has one."""
+    return message.metadata.get("title", "")

@@ -1,0 +1,215 @@
+"""The commands for conversations against a real server."""
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mnemon import Client
+
+from tests.support.command import Done, run, run_json
+from tests.support.server import server_process, wait_until
+from tests.unit.client.test_imported_conversations import chatgpt
+
+_numbers = count()
+CLAUDE = {
+    "uuid": "c1",
+    "name": "Trains",
+    "chat_messages": [
+        {"uuid": "m1", "text": "When does it leave?", "sender": "human", "created_at": "2026-01-31T12:00:00Z"},
+        {"uuid": "m2", "text": "At eight.", "sender": "assistant", "created_at": "2026-01-31T12:00:05Z"},
+    ],
+}
+CALL = {"id": "t1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_process(tmp_path_factory.mktemp("data")) as running:
+        yield running.address()
+
+
+@pytest.fixture
+def user() -> str:
+    """A user of whom nothing is stored."""
+    return f"user{next(_numbers)}"
+
+
+def chat(address: str, user: str, *words: str | Path, stdin: str = "") -> Done:
+    """Runs a command for conversations, which must succeed."""
+    done = run(address, "chat", *words, "--user", user, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def said(address: str, user: str, conversation: str) -> list[tuple[str, str, str]]:
+    """The role, the name and the words of each message."""
+    found = run_json(address, "chat", "show", conversation, "--user", user, "-n", "0")
+    return [(each["role"], each["name"], each["content"]) for each in found]
+
+
+def written(tmp_path: Path, name: str, content: object) -> Path:
+    """A file with a text, or with JSON."""
+    path = tmp_path / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_what_is_added_is_shown_as_a_transcript_listed_and_removed(address: str, user: str) -> None:
+    chat(address, user, "add", "c1", "Which city do I live in?", "--name", "Ada", "--id", "q1")
+    assert chat(address, user, "add", "c1", "Which city do I live in?", "--id", "q1", "--name", "Ada").stdout == (
+        "known already: q1\n"
+    )
+    chat(address, user, "add", "c1", "In Bern.\nuser  2026", "--role", "assistant", "--happened", "2d")
+
+    shown = chat(address, user, "show", "c1").stdout.splitlines()
+    assert shown[0].startswith("Ada (user)  20") and shown[1] == "  Which city do I live in?"
+    assert shown[2].startswith("assistant  20") and shown[3:] == ["  In Bern.", "  user  2026"]
+    last = chat(address, user, "show", "c1", "-n", "1")
+    assert "Which city" not in last.stdout and "the last 1 are shown" in last.stderr
+    listed = chat(address, user, "list").stdout
+    assert "c1" in listed and f"user={user}" in listed
+    assert chat(address, user, "delete", "c1", "--last", "1", "--yes").stdout == "removed 1 message\n"
+    assert [text for _, _, text in said(address, user, "c1")] == ["Which city do I live in?"]
+    assert run(address, "chat", "delete", "c1", "--user", user, stdin="n\n").returncode == 1
+    assert chat(address, user, "delete", "c1", stdin="y\n").stdout == "removed 1 event\n"
+    assert chat(address, user, "show", "c1").stdout == "no messages\n"
+
+
+def test_the_context_shows_the_summary_what_is_recalled_and_the_last_messages(address: str, user: str) -> None:
+    with Client(address) as client:
+        client.remember("Anna is allergic to peanuts.", user=user)
+        client.timeline.add("summary", "They plan a dinner.", user=user, conversation="c")
+        chat(address, user, "add", "c", "Which nuts is Anna allergic to?")
+        wait_until(lambda: not client.timeline.status().text_pending_count)
+
+    shown = chat(address, user, "context", "c").stdout
+    assert shown.index("They plan a dinner.") < shown.index("peanuts") < shown.index("Which nuts")
+    [found] = run_json(address, "chat", "context", "c", "--user", user, "--max-tokens", "100")
+    assert "peanuts" in found["recall"]["context"] and found["tokens"] <= 100
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["add", "c", "hello", "--role", "x" * 200], "--role: must be at most 128 bytes"),
+        (["add", "c", "hello", "--id", "x" * 300], "--id: must be at most 256 bytes"),
+        (["add", "x" * 300, "hello"], "CONVERSATION: must be at most 256 bytes"),
+        (["add", "c", "hello", "--meta", "speaker=ann"], "--meta: must not be set"),
+        (["show", "c", "--limit", "1001"], "--limit is at most 1,000"),
+        (["show", "c", "--persona", "x" * 2000], "--persona: must"),
+        (["context", "c", "--query", "x" * 70_000], "--query: must"),
+        (["delete", "c", "--last", "1", "--after", "m"], "one of --message, --last and --after"),
+        (["delete", "c", "--yes", "--after", "x" * 300], "--after: must"),
+        (["delete", "c", "--yes", "--message", "x" * 300], "--message: must"),
+    ],
+)
+def test_an_error_names_the_option(address: str, user: str, words: list[str], named: str) -> None:
+    done = run(address, "chat", *words, "--user", user)
+    assert done.returncode == 2 and named in done.stderr
+
+
+def test_exports_become_conversations_and_a_later_one_adds_what_is_new(address: str, user: str, tmp_path: Path) -> None:
+    done = chat(address, user, "import", written(tmp_path, "chatgpt.json", [chatgpt(current_node="thanked")]))
+    assert "chatgpt/c1" in done.stdout and "Trains" in done.stdout
+    assert "messages of 1 conversation: 3 added, 0 known, 0 failed; left out: 2 not of" in done.stdout
+    assert said(address, user, "chatgpt/c1") == [
+        ("user", "", "When does it leave?"),
+        ("assistant", "", "At eight."),
+        ("user", "", "Thanks!"),
+    ]
+
+    chat(address, user, "import", written(tmp_path, "claude.json", [CLAUDE]))
+    later = {**CLAUDE, "chat_messages": [*CLAUDE["chat_messages"], {"uuid": "m3", "text": "Hm.", "sender": "human"}]}
+    done = chat(address, user, "import", written(tmp_path, "claude.json", [later]))
+    assert "1 added, 2 known, 0 failed" in done.stdout
+    assert [text for _, _, text in said(address, user, "claude/c1")] == ["When does it leave?", "At eight.", "Hm."]
+    [first, *_] = run_json(address, "chat", "show", "claude/c1", "--user", user)
+    assert (first["message_id"], first["message_time"]) == ("claude/c1/m1", "2026-01-31T12:00:00+00:00")
+    assert first["metadata"] == {"source": "claude", "title": "Trains"}
+
+
+def test_messages_with_roles_are_read_from_lists_lines_and_objects(address: str, user: str, tmp_path: Path) -> None:
+    turns: list[dict[str, Any]] = [
+        {"role": "user", "content": "Which weather?"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "content": "sunny", "tool_call_id": "t1"},
+        {"role": "assistant", "content": [{"type": "text", "text": "It is sunny."}], "created_at": 1_780_000_000},
+    ]
+    texts = ["Which weather?", "", "sunny", "It is sunny."]
+    chat(address, user, "import", written(tmp_path, "list.json", turns))
+    chat(address, user, "import", written(tmp_path, "lines.jsonl", "\n".join(map(json.dumps, turns))))
+    chat(address, user, "import", written(tmp_path, "object.json", {"messages": turns}))
+    pair = "\n".join(json.dumps({"messages": [{"role": "user", "content": each}]}) for each in ("one", "two"))
+    chat(address, user, "import", written(tmp_path, "pair.jsonl", pair))
+    for name in ("list.json", "lines.jsonl", "object.json"):
+        assert [text for _, _, text in said(address, user, name)] == texts
+    assert said(address, user, "pair.jsonl/2") == [("user", "", "two")]
+    found = run_json(address, "chat", "show", "list.json", "--user", user)
+    assert found[1]["tool_calls"] == [{"id": "t1", "name": "weather", "arguments": '{"city": "Bern"}'}]
+    assert found[3]["message_time"].startswith("2026-05-28") and '"type": "text"' in found[3]["payload"]
+
+    lines = run(address, "chat", "show", "list.json", "--user", user, "--json").stdout
+    copied = chat(address, user, "import", written(tmp_path, "copy.jsonl", lines), "--conversation", "copy")
+    assert "4 added" in copied.stdout
+    own = ("event_id", "sequence")
+    before, after = (
+        [{name: value for name, value in each.items() if name not in own} for each in found]
+        for found in (found, run_json(address, "chat", "show", "copy", "--user", user))
+    )
+    assert after == before
+
+
+def test_a_transcript_is_read_by_its_speakers(address: str, user: str, tmp_path: Path) -> None:
+    text = (
+        "On Monday\nAnn: Hello.\nAre you there?\n\n  Note: quietly\n**Rex:** Yes.\nUser: Good.\nAssistant:\nAnn: Bye.\n"
+    )
+    path = written(tmp_path, "talk.txt", text)
+    done = chat(address, user, "import", path, "--assistant", "rex")
+    assert "4 added, 0 known, 0 failed; left out: 1 before the first speaker, 1 without text" in done.stdout
+    assert said(address, user, "talk.txt") == [
+        ("user", "Ann", "Hello.\nAre you there?\n\n  Note: quietly"),
+        ("assistant", "Rex", "Yes."),
+        ("user", "", "Good."),
+        ("user", "Ann", "Bye."),
+    ]
+    longer = written(tmp_path, "talk.txt", f"{text}Rex: Bye.\n")
+    assert "1 added, 4 known" in chat(address, user, "import", longer, "--assistant", "rex").stdout
+    assert "1 added" in chat(address, user, "import", "-", "--conversation", "in", stdin="Ann: Hi.").stdout
+
+
+def test_a_message_that_is_refused_fails_alone(address: str, user: str, tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": f"turn {number}"} for number in range(50)]
+    turns[20]["role"] = "x" * 200
+    path = written(tmp_path, "turns.json", [*turns, {"content": "who?"}])
+    done = run(address, "chat", "import", path, "--user", user)
+    assert done.returncode == 1 and "49 added, 0 known, 2 failed" in done.stdout
+    assert "line 1, item 21 (turns.json/21): role: must be at most 128 bytes" in done.stderr
+    assert "item 51: role: must say who speaks" in done.stderr
+    assert [text for _, _, text in said(address, user, "turns.json")] == [f"turn {n}" for n in range(50) if n != 20]
+
+    turns[20] = {"role": "user", "content": "turn 20"}
+    turns[0]["content"] = "something else"
+    done = run(address, "chat", "import", written(tmp_path, "turns.json", turns), "--user", user, "--json")
+    failed, conversation, summary = map(json.loads, done.stdout.splitlines())
+    assert failed["error"]["reason"] == "MESSAGE_EXISTS" and failed["id"] == "turns.json/1"
+    assert (conversation["added"], conversation["known"], conversation["failed"]) == (1, 48, 1)
+    assert summary["summary"] == {"conversations": 1, "added": 1, "known": 48, "failed": 1, "left_out": {}}
+
+
+def test_a_folder_is_read_and_files_without_conversations_are_told(address: str, user: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    written(tmp_path, "in/a.txt", "Ann: Hello.")
+    written(tmp_path, "in/b.txt", "nothing is said here")
+    written(tmp_path, "in/c.json", [CLAUDE])
+    done = chat(address, user, "import", tmp_path / "in")
+    assert "messages of 2 conversations: 3 added" in done.stdout and "b.txt" in done.stderr
+    for words, named in (
+        (["in/b.txt"], "--from names them"),
+        (["in/c.json", "--conversation", "c"], "--conversation: conversations.json of Claude's export"),
+        (["in/c.json", "--assistant", "c"], "--assistant is for transcripts"),
+    ):
+        refused = run(address, "chat", "import", tmp_path / words[0], *words[1:], "--user", user)
+        assert refused.returncode != 0 and named in refused.stderr
