@@ -10,6 +10,7 @@ import grpc
 
 from mnemon_server.assembly.audit import open_audit
 from mnemon_server.assembly.embedder import Report, batch_tokens_max, open_configured_embedder
+from mnemon_server.assembly.extractors import open_extractors
 from mnemon_server.assembly.identities import open_identities
 from mnemon_server.assembly.judge import open_judge
 from mnemon_server.assembly.master_keys import read_master_keys
@@ -127,6 +128,7 @@ async def open_vaults(
         master = await asyncio.to_thread(read_master_keys, settings)
         registry = await stack.enter_async_context(open_registry(settings))
         judge = await stack.enter_async_context(open_judge(settings, report))
+        extractors = await stack.enter_async_context(open_extractors(settings, report))
         embedder = await asyncio.to_thread(open_configured_embedder, settings, report)
         stack.callback(embedder.close)
         if (shadow := await asyncio.to_thread(open_shadow, settings)) is not None:
@@ -151,7 +153,9 @@ async def open_vaults(
         async def open_vault(tenant: str) -> OpenVault:
             # Without this check, an empty vault would be created at the old path.
             await asyncio.to_thread(place.require)
-            return await open_vault_of(settings, tenant, batcher.of(tenant), models, master, registry, judge, keys)
+            return await open_vault_of(
+                settings, tenant, batcher.of(tenant), models, master, registry, judge, extractors, keys
+            )
 
         pool = VaultPool(open_vault, open_max=settings.vaults_open_max, idle_s=settings.vault_idle_s)
         yield await stack.enter_async_context(pool)

@@ -346,6 +346,9 @@ class VaultTransactionsContract(VaultSuite):
         assert (vault.value("v"), vault.value("w")) == ("one\n\u00e9'\"", "")
         run(vault, lambda tx: tx.set_value("v", "two"))
         assert vault.value("v") == "two"
+        run(vault, lambda tx: tx.remove_value("v"))
+        run(vault, lambda tx: tx.remove_value("never stored"))
+        assert (vault.value("v"), vault.values("")) == (None, {"w": ""})
         assert changes(vault) == ()
 
     def test_a_transaction_that_changes_nothing_names_the_last_change(self, vault: Vault) -> None:

@@ -24,6 +24,7 @@ DEFAULTS = pb.RoutingPolicy(
     demoted_importance=0.1,
     conflict_policy="CONFLICT_POLICY_IGNORE",
     revision=1,
+    extract="EXTRACT_MODE_OFF",
 )
 FIELDS = [field.name for field in pb.RoutingPolicy.DESCRIPTOR.fields if field.name != "revision"]
 
@@ -81,6 +82,7 @@ async def test_an_update_changes_the_fields_in_the_mask_only(bridge: Any) -> Non
     given = {
         "min_importance": 0.0, "event_types": ["emotion", "task"], "mode": "ROUTING_MODE_ANY", "content_max": 16,
         "on_prune": "PRUNE_ACTION_DEMOTE", "demoted_importance": 0.0, "conflict_policy": "CONFLICT_POLICY_DETECT",
+        "extract": "EXTRACT_MODE_OFF",
     }  # fmt: skip
     assert await update(bridge, **given) == pb.RoutingPolicy(**given, revision=2) == await policy_of(bridge)
     expected = pb.RoutingPolicy(**{**given, "content_max": 100}, revision=3)

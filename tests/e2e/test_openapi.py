@@ -17,7 +17,7 @@ from tests.support.access import guarded_server, make_key
 from tests.support.described_api import DescribedApi
 from tests.support.http_calls import JSON, http_client, path_of
 from tests.support.repository import ROOT
-from tests.support.rpcs import Rpc, rpcs
+from tests.support.rpcs import SERVED_BY_OTHERS, Rpc, rpcs
 from tests.support.server import whole_server
 
 HTTP = {"http_listen": "127.0.0.1:0"}
@@ -301,7 +301,7 @@ async def test_the_front_page_links_to_every_other_one(served: httpx.AsyncClient
 
 def test_services_are_in_the_order_of_the_readme(api: DescribedApi) -> None:
     told = re.findall(r"^\| `mnemon\.v1\.(\w+)`", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
-    assert [tag["name"] for tag in api.document["tags"]] == [name for name in told if name != "ToolProviderService"]
+    assert [tag["name"] for tag in api.document["tags"]] == [name for name in told if name not in SERVED_BY_OTHERS]
 
 
 async def test_the_pages_are_shown_where_reflection_is(tmp_path: Path) -> None:

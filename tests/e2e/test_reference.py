@@ -15,6 +15,7 @@ import pytest
 from tests.support.access import make_key
 from tests.support.api.examples import EXAMPLES, GRPC, HTTP, Example
 from tests.support.repository import ROOT
+from tests.support.rpcs import SERVED_BY_OTHERS
 from tests.support.server import ServerProcess, server_process
 
 FLAGS = ("--knowledge-store-backend", "local", "--http-listen", "127.0.0.1:0")
@@ -80,4 +81,4 @@ def test_the_reference_shows_commands_for_every_service_and_no_others() -> None:
     services = {example.method.partition("/")[0] for example in EXAMPLES}
     pages = [page for page in REFERENCE.glob("*.md") if "\n## Methods" in page.read_text("utf-8")]
     titles = {page.read_text("utf-8").splitlines()[0].removeprefix("# ") for page in pages}
-    assert titles - services == {"ToolProviderService"}
+    assert titles - services == SERVED_BY_OTHERS

@@ -23,12 +23,12 @@ from google.protobuf.descriptor_pb2 import (
 
 DOMAIN = "mnemon"
 ERRORS_PROTO = "mnemon/v1/errors.proto"
-SERVED_BY_OTHERS = "ToolProviderService"
+SERVED_BY_OTHERS = ("ExtractorService", "ToolProviderService")
 ENUM_OF_REASONS, VALUE = [5, 0], 2
 """Where a file's first enum is, and an enum's values, by the numbers of descriptor.proto."""
 MEANING = re.compile(r"([A-Z_]+)(, may be tried again)?\. (.*)")
-LONG = re.compile(r"Purge|Prune|CreateSnapshot|Delete\w+s$")
-"""What may go through all records of a kind."""
+LONG = re.compile(r"Purge|Prune|CreateSnapshot|PreviewExtraction|Delete\w+s$")
+"""What may go through all records of a kind, or wait for a language model."""
 
 RETRY_POLICY = {
     "maxAttempts": 4,
@@ -82,7 +82,7 @@ def _single_calls(image: FileDescriptorSet) -> Iterator[tuple[str, bool, bool]]:
     messages = {f".{each.package}.{message.name}": message for each in files for message in each.message_type}
     for file, service in [(each, service) for each in files for service in each.service]:
         for method in service.method:
-            if service.name == SERVED_BY_OTHERS or method.client_streaming or method.server_streaming:
+            if service.name in SERVED_BY_OTHERS or method.client_streaming or method.server_streaming:
                 continue
             name = f"{file.package}.{service.name}/{method.name}"
             yield name, LONG.match(method.name) is not None, _may_repeat(file, method, messages[method.input_type])

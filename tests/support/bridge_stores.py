@@ -88,8 +88,7 @@ class BridgedStores:
             self.timeline,
             self.semantic,
             offload=self.offload,
-            retry_first_s=RETRY_S,
-            retry_max_s=RETRY_S,
+            retry_s=(RETRY_S, RETRY_S),
         )
 
     def happen(self, *events: Event) -> list[EventReceipt]:

@@ -12,8 +12,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc import aio
 
 TIMEOUT_S = 60.0
-PROVIDER = "mnemon.v1.ToolProviderService"
-"""Served by others."""
+SERVED_BY_OTHERS = {"ExtractorService", "ToolProviderService"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +56,4 @@ def modules() -> Iterable[Any]:
 def rpcs() -> list[Rpc]:
     """All RPCs of the server, in a stable order."""
     services = [service for module in modules() for service in module.DESCRIPTOR.services_by_name.values()]
-    return [Rpc(method) for service in services if service.full_name != PROVIDER for method in service.methods]
+    return [Rpc(method) for service in services if service.name not in SERVED_BY_OTHERS for method in service.methods]

@@ -55,6 +55,10 @@ from mnemon._values.backups import BackupProgress as BackupProgress
 from mnemon._values.bridge import BridgeActivity as BridgeActivity
 from mnemon._values.bridge import BridgeState as BridgeState
 from mnemon._values.bridge import BridgeStatus as BridgeStatus
+from mnemon._values.bridge import ExtractedStatement as ExtractedStatement
+from mnemon._values.bridge import ExtractionPreview as ExtractionPreview
+from mnemon._values.bridge import ExtractionStatus as ExtractionStatus
+from mnemon._values.bridge import ExtractMode as ExtractMode
 from mnemon._values.bridge import PolicyChanges as PolicyChanges
 from mnemon._values.bridge import PruneAction as PruneAction
 from mnemon._values.bridge import RoutingMode as RoutingMode

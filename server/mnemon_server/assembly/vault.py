@@ -49,6 +49,7 @@ from mnemon_server.services.background.clock_guard import ClockGuard
 from mnemon_server.services.background.gauges import VaultGauges
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.bridge import Bridge
+from mnemon_server.services.bridge.extracting import Extractors
 from mnemon_server.services.conflicts.judging import Advisor, JudgeDesk
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.conversations.store import ConversationStore
@@ -245,9 +246,11 @@ def open_event_retention(
     )
 
 
-def make_bridge(vault: Vault, semantic: SemanticStore, offload: Offload) -> Bridge:
+def bridge_of(
+    vault: Vault, semantic: SemanticStore, episodic: EventStore, extractors: Extractors, offload: Offload
+) -> Bridge:
     """Creates the bridge, which starts when entered."""
-    return Bridge(vault, vault.events, semantic, offload=offload)
+    return Bridge(vault, vault.events, semantic, offload=offload, pruning=episodic.pruning, extractors=extractors)
 
 
 def make_recall(settings: Settings, stores: Stores, batcher: EmbeddingBatcher, offload: Offload) -> RecallStore:
@@ -275,6 +278,7 @@ async def open_vault_of(
     master: MasterKeys,
     registry: ToolRegistry,
     judge: JudgeDesk | None,
+    extractors: Extractors,
     keys: KeyRing | None,
 ) -> OpenVault:
     """Opens the tenant's vault with its services. ConfigurationError if the folder or the model is not available."""
@@ -302,15 +306,14 @@ async def open_vault_of(
         episodic = open_event_store(settings, vault, batcher)
         stack.push_async_callback(episodic.aclose)
         recall = make_recall(settings, Stores(documents, memories, facts, semantic, episodic), batcher, offload)
-        feed, bridge = open_feed(settings, vault, memories, offload), make_bridge(vault, semantic, offload)
-        stack.callback(feed.close)
+        feed = stack.enter_context(closing(open_feed(settings, vault, memories, offload)))
+        bridge = bridge_of(vault, semantic, episodic, extractors, offload)
         if settings.bridge_enabled:
             await stack.enter_async_context(bridge)
         # After the bridge, which knows by now which changes it still has to read.
         await stack.enter_async_context(open_change_retention(settings, vault, bridge, guard, offload))
         await stack.enter_async_context(open_event_retention(settings, vault, episodic, guard, offload))
         eraser = open_erasure(settings, tenant, vault, episodic, (documents, memories), batcher, offload, keys)
-        erasure = await stack.enter_async_context(eraser)
         opened = OpenVault(
             documents=documents,
             memories=memories,
@@ -322,8 +325,8 @@ async def open_vault_of(
             facts=facts,
             tools=make_tools(settings, facts, recall, registry, _threads(stack, TOOL_THREADS, "tool-reader")),
             archive=archive,
+            erasure=await stack.enter_async_context(eraser),
             backups=await stack.enter_async_context(open_backups(settings, tenant, vault)),
-            erasure=erasure,
             recall=recall,
             conversations=ConversationStore(episodic, recall, offload),
             history=await _open_history(settings, vault, documents, memories, guard, stack),

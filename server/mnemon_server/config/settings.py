@@ -1,21 +1,19 @@
 """The settings of the server, as one table."""
 
-import dataclasses
-import types
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mnemon_server.config.extractor_settings import ExtractorSettings
 from mnemon_server.config.folders import user_data_folder
-from mnemon_server.config.values import Setting, Texts, Verbatim
+from mnemon_server.config.values import Setting, Texts, Verbatim, settings_in
 from mnemon_server.config.values import row_metadata as _row
 
 MEMORY_ACTIONS = ("create", "update", "delete")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(ExtractorSettings):
     """Every setting with its default. Environment variable and flag are derived from its name; see `SETTINGS`."""
 
     listen: str = field(
@@ -488,13 +486,4 @@ class Settings:
     )
 
 
-def _rows() -> Iterator[Setting]:
-    for row, hint in zip(dataclasses.fields(Settings), typing.get_type_hints(Settings).values(), strict=True):
-        optional = isinstance(hint, types.UnionType)
-        kind = typing.get_args(hint)[0] if optional else hint
-        # Some defaults depend on the user; their texts say how.
-        default = None if row.default is dataclasses.MISSING else row.default
-        yield Setting(name=row.name, type=kind, optional=optional, default=default, **row.metadata)
-
-
-SETTINGS: Mapping[str, Setting] = {row.name: row for row in _rows()}
+SETTINGS: Mapping[str, Setting] = settings_in(Settings)

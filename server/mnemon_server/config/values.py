@@ -1,7 +1,10 @@
 """One row of the table of settings: how its value is parsed, validated and shown."""
 
+import dataclasses
 import math
 import os
+import types
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,3 +191,17 @@ _EXPECTED: Mapping[type[Any], str] = {
     Path: "a path",
     Texts: "a list of texts, or a text separated by commas",
 }
+
+
+def settings_in(table: type[Any]) -> dict[str, Setting]:
+    """The rows of a table of settings, by name: those of its base classes are the last."""
+    hints = typing.get_type_hints(table)
+    found = {}
+    for row in sorted(dataclasses.fields(table), key=lambda row: row.name not in table.__annotations__):
+        hint = hints[row.name]
+        optional = isinstance(hint, types.UnionType)
+        kind = typing.get_args(hint)[0] if optional else hint
+        # Some defaults depend on the user; their texts say how.
+        default = None if row.default is dataclasses.MISSING else row.default
+        found[row.name] = Setting(name=row.name, type=kind, optional=optional, default=default, **row.metadata)
+    return found

@@ -40,6 +40,18 @@ class EndpointError(Exception):
     """An endpoint did not give a usable answer. The message contains no key, no text of a request or of an answer."""
 
 
+class EndpointAnswerError(EndpointError):
+    """The endpoint answered with success, and the answer cannot be read."""
+
+
+class EndpointRefusalError(EndpointError):
+    """The endpoint refused the request with a status that another attempt would get again."""
+
+    def __init__(self, message: str, status: int) -> None:
+        self.status = status
+        super().__init__(message)
+
+
 class _PassingError(EndpointError):
     """Another attempt may succeed, not before `delay_s` if the endpoint named a time."""
 
@@ -186,12 +198,12 @@ class EndpointClient:
 
     def _read(self, answer: httpx.Response, deadline: float) -> Any:
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
-            raise EndpointError(f"{self._settings.name} compressed its answer, although it was asked not to")
+            raise EndpointAnswerError(f"{self._settings.name} compressed its answer, although it was asked not to")
         body = bytearray()
         for chunk in answer.iter_raw():
             body += chunk
             if len(body) > self._settings.answer_bytes_max:
-                raise EndpointError(
+                raise EndpointAnswerError(
                     f"{self._settings.name} answered more than {self._settings.answer_bytes_max:,} bytes"
                 )
             if time.monotonic() > deadline:
@@ -201,7 +213,7 @@ class EndpointClient:
             value = json.loads(body)
         except (ValueError, RecursionError) as error:
             if answer.is_success:
-                raise EndpointError(f"the answer of {self._settings.name} is not JSON") from error
+                raise EndpointAnswerError(f"the answer of {self._settings.name} is not JSON") from error
             value = None
         if answer.is_success:
             return value
@@ -211,7 +223,7 @@ class EndpointClient:
         status = answer.status_code
         message = f"{self._settings.name} answered with status {status}{_code(value)}{_ADVICE.get(status, '')}"
         if status not in _PASSING_STATUSES:
-            return EndpointError(message)
+            return EndpointRefusalError(message, status)
         delay_s = _retry_after_s(answer.headers.get("retry-after", ""))
         return _PassingError(message, delay_s, is_away=status != _TOO_MANY)
 

@@ -22,6 +22,7 @@ from mnemon_server.domain.backup import BackupError
 from mnemon_server.domain.conversations import ConversationNotFoundError, MessageExistsError, MessageNotFoundError
 from mnemon_server.domain.damage import CommitsLostError, PageDamagedError, VaultDamagedError
 from mnemon_server.domain.history import VersionNotFoundError
+from mnemon_server.services.extraction.extractor import BudgetSpentError, ExtractorAwayError
 from mnemon_server.services.limits.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
 
@@ -64,6 +65,8 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.FactExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.MemoryExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.ToolUnreachableError: grpc.StatusCode.UNAVAILABLE,
+    ExtractorAwayError: grpc.StatusCode.UNAVAILABLE,
+    BudgetSpentError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.ToolFailedError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CursorExpiredError: grpc.StatusCode.OUT_OF_RANGE,
     errors.RequestIdReusedError: grpc.StatusCode.ALREADY_EXISTS,

@@ -75,6 +75,11 @@ REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "ConversationService/DeleteConversation": {"scope": _ADA, "conversationId": "old trip", "allowMissing": True},
     "BridgeService/UpdateRoutingPolicy": {"policy": {"minImportance": 0.8}, "updateMask": "minImportance"},
+    "BridgeService/PreviewExtraction": {
+        "scope": _ADA,
+        "messages": [{"role": "user", "content": "I moved to Munich."}],
+        "extract": "EXTRACT_MODE_MODEL",
+    },
     "FactService/GetFact": {"namespace": ["user", "ada"], "key": "seat"},
     "FactService/BatchGetFacts": {"names": [{"namespace": ["user", "ada"], "key": "seat"}]},
     "FactService/RenewFacts": {"names": [{"namespace": ["user", "ada"], "key": "seat"}]},

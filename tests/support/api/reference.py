@@ -21,7 +21,7 @@ from mnemon.v1 import access_pb2
 from tests.support.api.examples import EXAMPLES, HTTP
 from tests.support.api.schemas import PACKAGE, short
 from tests.support.repository import ROOT
-from tests.support.rpcs import PROVIDER, modules
+from tests.support.rpcs import SERVED_BY_OTHERS, modules
 
 _ROLES = {number: name.removeprefix("ROLE_").lower() for name, number in access_pb2.Role.items()}
 _PROTO = "mnemon/v1/"
@@ -95,7 +95,7 @@ class Reference:
 
     def _told(self, method: MethodDescriptor) -> Iterator[str]:
         service: Any = method.containing_service
-        if service.full_name == PROVIDER:
+        if service.name in SERVED_BY_OTHERS:
             return
         options: Any = method.GetOptions()
         role = _ROLES[options.Extensions[access_pb2.required_role]]

@@ -35,6 +35,7 @@ def test_a_policy_is_sent_as_a_whole_or_in_part_and_read_with_its_defaults() -> 
         demoted_importance=0.1,
         conflict_policy=semantic_pb2.CONFLICT_POLICY_DETECT,
         revision=7,
+        extract=bridge_pb2.EXTRACT_MODE_OFF,
     )
     answer = bridge_pb2.UpdateRoutingPolicyResponse(policy=filled)
     with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:

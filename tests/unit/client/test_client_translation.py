@@ -52,6 +52,7 @@ ANSWERS = {
     "LoadRulesResponse": mnemon.LoadReceipt,
     "MemoryForecast": mnemon.MemoryForecast,
     "MergeMemoriesResponse": mnemon.MergeAnswer,
+    "PreviewExtractionResponse": mnemon.ExtractionPreview,
     "PreviewResolutionResponse": mnemon.ResolutionPreview,
     "PruneEventsResponse": mnemon.PruneReceipt,
     "PurgeMemoriesResponse": mnemon.PurgeReceipt,

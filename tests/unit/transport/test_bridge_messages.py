@@ -33,6 +33,7 @@ DEFAULTS = pb.RoutingPolicy(
     demoted_importance=0.1,
     conflict_policy="CONFLICT_POLICY_IGNORE",
     revision=1,
+    extract="EXTRACT_MODE_OFF",
 )
 
 

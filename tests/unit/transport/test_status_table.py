@@ -21,6 +21,7 @@ from mnemon_server.domain.damage import CommitsLostError, PageDamagedError, Vaul
 from mnemon_server.domain.errors import ErrorReason, FieldViolation, MnemonError
 from mnemon_server.domain.history import VersionNotFoundError
 from mnemon_server.services.bridge.ledger import ChangedError
+from mnemon_server.services.extraction.extractor import BudgetSpentError, ExtractorAwayError
 from mnemon_server.services.limits.outbox import SlowReaderError
 from mnemon_server.services.search.embedded_passages import TextMovedError
 from mnemon_server.transport import errors as transport_errors
@@ -62,6 +63,8 @@ SAMPLES = [
     errors.FactExistsError("seat"),
     errors.MemoryExistsError("m-1"),
     errors.ToolUnreachableError("it does not answer"),
+    ExtractorAwayError("it does not answer"),
+    BudgetSpentError("it is used up", 60.0),
     errors.ToolFailedError("it failed"),
     errors.CursorExpiredError("too old"),
     errors.RequestIdReusedError("another request had it"),

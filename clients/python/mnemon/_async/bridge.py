@@ -1,11 +1,15 @@
 """The asyncio client's object for the bridge."""
 
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from mnemon._async.service import AsyncService
-from mnemon._messages.calls import update_policy
+from mnemon._messages.calls import extraction_messages_to_pb, update_policy
+from mnemon._messages.filters import check_keywords
+from mnemon._messages.recall import fields_to_pb
 from mnemon._messages.translation import read, request
 from mnemon._values import bridge
+from mnemon._values.documents import ScopeFields
 from mnemon.v1 import bridge_pb2 as pb
 from mnemon.v1.bridge_pb2_grpc import BridgeServiceStub
 
@@ -47,6 +51,35 @@ class AsyncBridge(AsyncService):
         asked = update_policy(policy, changes, expected_revision=expected_revision, request_id=request_id)
         response = await self._call(self._stub.UpdateRoutingPolicy, asked, timeout)
         return read(bridge.RoutingPolicy, response.policy)
+
+    async def preview_extraction(
+        self,
+        *,
+        conversation_id: str = "",
+        last: int = 0,
+        messages: Sequence[Mapping[str, Any]] = (),
+        extract: str | None = None,
+        timeout: float | None = None,
+        **scope: Unpack[ScopeFields],
+    ) -> bridge.ExtractionPreview:
+        """Asks the extractor for the statements in some messages, and returns what would be saved. It saves nothing.
+
+        The messages are the `last` ones of a stored conversation (0: as many as are extracted together), or else
+        `messages` such as {"role": "user", "content": "I moved to Oslo."}, which may have a name and a time. `scope` is
+        whose they are, for example: `user="ada"`. `extract` is "model" or "service", by default what the policy says,
+        or the one that the server has. Raises ConfigurationError if the server has no such extractor, and
+        ToolUnreachableError if it cannot be asked now.
+        """
+        check_keywords(scope, ScopeFields.__annotations__)
+        asked = request(
+            pb.PreviewExtractionRequest,
+            scope=fields_to_pb(scope),
+            conversation_id=conversation_id,
+            last=last,
+            messages=extraction_messages_to_pb(messages),
+            extract=extract,
+        )
+        return read(bridge.ExtractionPreview, await self._call(self._stub.PreviewExtraction, asked, timeout))
 
     async def pause(self, *, request_id: str | None = None, timeout: float | None = None) -> None:
         """Stops the bridge until `resume`, also across restarts of the server. Events wait."""

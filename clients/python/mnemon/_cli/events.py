@@ -278,6 +278,11 @@ def resume(session: Session) -> None:
 @click.option(
     "--conflicts", "conflict_policy", type=opt.choice_of(ConflictPolicy), help="How a save handles conflicts."
 )
+@click.option(
+    "--extract",
+    type=opt.choice_of(bridge_values.ExtractMode),
+    help="Who makes statements of the messages of conversations.",
+)
 @click.option("--reset", is_flag=True, help="Reset all other fields to their defaults.")
 @opt.json_option
 def policy(session: Session, /, *, reset: bool, **given: Any) -> None:
@@ -288,6 +293,29 @@ def policy(session: Session, /, *, reset: bool, **given: Any) -> None:
     else:
         held = session.client.bridge.policy()
     out.show(session, held, policy_table)
+
+
+_whose = opt.collected("whose", opt.owner_options(user_required=True), opt.given_of)
+
+
+@bridge.command()
+@click.argument("conversation", type=opt.visible)
+@_whose
+@click.option(
+    "--last", type=click.IntRange(1, 200), default=0, help="How many of its messages, counted from the newest."
+)
+@click.option(
+    "--extract",
+    type=opt.choice_of(each for each in bridge_values.ExtractMode if each != bridge_values.ExtractMode.OFF),
+    help="The extractor to ask.  [default: that of the policy]",
+)
+@opt.json_option
+def preview(session: Session, /, conversation: str, *, whose: dict[str, Any], **how: Any) -> None:
+    """Show what extracting from the newest messages of CONVERSATION would save; nothing is saved."""
+    found = session.client.bridge.preview_extraction(conversation_id=conversation, **whose, **how)
+    if found.refusal and not session.as_json:
+        raise click.ClickException(f"the extractor's answer was refused ({found.refusal}): {found.refusal_message}")
+    out.show(session, found, preview_table)
 
 
 # Tables
@@ -366,8 +394,43 @@ def bridge_table(status: bridge_values.BridgeStatus) -> RenderableType:
             "taken back": f"{status.deleted_count:,} deleted, {status.demoted_count:,} demoted",
             "handled": out.short_time(status.handled_time) or "nothing yet",
             "lag": "" if lag is None else f"{lag:,.1f} s",
+            **({} if status.extraction is None else _extraction_fields(status.extraction)),
         }
     )
+
+
+def preview_table(preview: bridge_values.ExtractionPreview) -> RenderableType:
+    """The statements that an extraction would save, each with what would become of it, and the summary."""
+    columns = {"importance": out.NUMBER, "statement": out.REST, "outcome": out.SHORT}
+    rows = (
+        [
+            "" if each.memory is None or each.memory.importance is None else f"{each.memory.importance:g}",
+            out.plain(each.content),
+            _outcome_of(each),
+        ]
+        for each in preview.statements
+    )
+    table = out.record_table(columns, rows, f"nothing to keep in {counted(preview.message_count, 'message')}")
+    return Group(table, Text(), out.plain(f"summary: {preview.summary}")) if preview.summary else table
+
+
+def _outcome_of(statement: bridge_values.ExtractedStatement) -> str:
+    if statement.duplicate:
+        return "known already"
+    if statement.decision is None:
+        return "new"
+    return f"{statement.decision.arbitration.action}: {statement.decision.arbitration.reason}"
+
+
+def _extraction_fields(extraction: bridge_values.ExtractionStatus) -> dict[str, str]:
+    refused = ", ".join(f"{count:,} by {reason}" for reason, count in extraction.refused_counts.items())
+    return {
+        "extracted": f"{counted(extraction.statement_count, 'statement')} of "
+        f"{counted(extraction.extracted_count, 'message')}, {extraction.waiting_count:,} waiting",
+        "extractor": f"{counted(extraction.call_count, 'call')}, {counted(extraction.token_count, 'token')}",
+        "answers refused": refused or "none",
+        "extraction": extraction.message,
+    }
 
 
 def policy_table(policy: bridge_values.RoutingPolicy) -> RenderableType:
@@ -381,6 +444,7 @@ def policy_table(policy: bridge_values.RoutingPolicy) -> RenderableType:
             "on prune": policy.on_prune,
             "demoted importance": policy.demoted_importance,
             "conflicts": policy.conflict_policy,
+            "extract": policy.extract,
         }
     )
 

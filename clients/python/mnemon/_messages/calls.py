@@ -1,6 +1,6 @@
 """The requests and answers of the other services that need more than their fields."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from mnemon._local_time import Moment, SkippedTimeError, end_of, start_of
 from mnemon._messages import convert
 from mnemon._messages.convert import invalid
 from mnemon._messages.filters import where_to_pb
+from mnemon._messages.recall import messages_to_pb
 from mnemon._messages.records import given_statement
 from mnemon._messages.rules import field_to_pb, rule_to_pb
 from mnemon._messages.translation import read, request
@@ -24,6 +25,7 @@ from mnemon.v1 import (
     common_pb2,
     conflicts_pb2,
     erase_pb2,
+    extractor_pb2,
     facts_pb2,
     rules_pb2,
     tenant_pb2,
@@ -113,6 +115,19 @@ def update_policy(
         update_mask=sorted(changes) if policy is None else list(sent),
         **how,
     )
+
+
+def extraction_messages_to_pb(given: Sequence[Mapping[str, Any]]) -> list[extractor_pb2.ExtractionMessage]:
+    """The turns of a conversation; other keys than role, name, content and time are not sent."""
+    found = []
+    for number, (turn, plain) in enumerate(zip(given, messages_to_pb(given), strict=True)):
+        message = extractor_pb2.ExtractionMessage(
+            role=plain.role, name=convert.text(f"messages[{number}].name", turn.get("name", "")), content=plain.content
+        )
+        if (time := turn.get("time")) is not None:
+            message.message_time.CopyFrom(convert.time_to_pb(f"messages[{number}].time", time))
+        found.append(message)
+    return found
 
 
 # Facts

@@ -27,7 +27,7 @@ from mnemon._messages.rules import field_from_pb, rule_from_pb
 from mnemon._status import error_from_item
 from mnemon._values.access import Role
 from mnemon._values.archive import RecordKind
-from mnemon._values.bridge import PruneAction, RoutingMode
+from mnemon._values.bridge import ExtractMode, PruneAction, RoutingMode
 from mnemon._values.documents import SCOPE_FIELDS, AckLevel, HealthStatus, SearchMode, View
 from mnemon._values.facts import PutMode
 from mnemon._values.memories import DecayPolicy
@@ -234,6 +234,8 @@ _HEALTH = {
 _MEMORY_HEALTH = {**_HEALTH, common_pb2.STATE_DEGRADED: HealthStatus.UNHEALTHY}
 _SKIP_REASONS = {number: name.lower() for number, name in value_names(bridge_pb2.SkipReason.DESCRIPTOR).items()}
 
+_REFUSALS = {number: name.lower() for number, name in value_names(bridge_pb2.ExtractionRefusal.DESCRIPTOR).items()}
+
 _BY_HAND: Mapping[str, _Read] = {
     "BridgeStatus.skipped_counts": lambda status: {
         _SKIP_REASONS.get(each.reason, str(each.reason)): each.count for each in status.skipped_counts
@@ -241,6 +243,12 @@ _BY_HAND: Mapping[str, _Read] = {
     "ConflictSignal.importance_delta": lambda signal: (
         signal.importance_delta if signal.type == decisions_pb2.SIGNAL_TYPE_IMPORTANCE else None
     ),
+    "ExtractionPreview.refusal": lambda preview: (
+        _REFUSALS.get(preview.refusal, str(preview.refusal)) if preview.refusal else None
+    ),
+    "ExtractionStatus.refused_counts": lambda status: {
+        _REFUSALS.get(each.reason, str(each.reason)): each.count for each in status.refused_counts
+    },
     "Fact.index": lambda fact: False if fact.index.off else tuple(fact.index.paths) or None,
     "MemoryStatus.status": lambda status: _MEMORY_HEALTH.get(status.state, HealthStatus.UNKNOWN),
     "ResolvedRule.origins": lambda answer: {field_from_pb(each.field): each.rule for each in answer.origins},
@@ -286,7 +294,7 @@ def _same(name: str, given: Any) -> Any:
 _CHOICES: Mapping[str, type[StrEnum]] = {
     each.__name__: each
     for each in (
-        *(AckLevel, ConflictPolicy, DecayPolicy, PruneAction, PutMode, ResponseFormat),
+        *(AckLevel, ConflictPolicy, DecayPolicy, ExtractMode, PruneAction, PutMode, ResponseFormat),
         *(RecordKind, Role, RoutingMode, RuleOrder, SearchMode, View),
     )
 }

@@ -6,8 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypedDict
 
+from mnemon._values.decisions import Decision
 from mnemon._values.documents import JsonValue
-from mnemon._values.semantic import ConflictPolicy
+from mnemon._values.semantic import ConflictPolicy, SemanticMemory
 
 
 class RoutingMode(StrEnum):
@@ -25,6 +26,18 @@ class PruneAction(StrEnum):
 
     DELETE = "delete"
     DEMOTE = "demote"
+
+
+class ExtractMode(StrEnum):
+    """Who makes statements of the messages of conversations.
+
+    `off`: no one, they are events like all others. `model`: a chat model that the operator configured. `service`: the
+    operator's own ExtractorService.
+    """
+
+    OFF = "off"
+    MODEL = "model"
+    SERVICE = "service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +58,9 @@ class RoutingPolicy(JsonValue):
     demoted_importance: float | None = None
     """The maximum importance after "demote". Default 0.1."""
     conflict_policy: str = ConflictPolicy.IGNORE
-    """How a save handles conflicts; see `semantic.add`."""
+    """How a save handles conflicts; see `semantic.add`. Those of extracted statements are always resolved."""
+    extract: str = ExtractMode.OFF
+    """Who makes statements of the messages of conversations, to which the other fields then do not apply."""
     revision: int = field(default=0, compare=False)
     """Set by the server; every change increases it by one."""
 
@@ -60,6 +75,7 @@ class PolicyChanges(TypedDict, total=False):
     on_prune: str
     demoted_importance: float | None
     conflict_policy: str
+    extract: str
 
 
 class BridgeState(StrEnum):
@@ -88,6 +104,26 @@ class BridgeActivity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ExtractionStatus(JsonValue):
+    """The extraction from conversations, with its counts since the vault was created."""
+
+    message: str
+    """Why messages wait longer than until their batch ends; empty if they do not."""
+    waiting_count: int
+    """Messages that wait for the extractor."""
+    extracted_count: int
+    """Messages whose statements were saved."""
+    statement_count: int
+    """Statements that were saved."""
+    refused_counts: Mapping[str, int]
+    """Answers that were refused, by reason: "not_json", "wrong_shape", "unknown_id", "too_long" or "rejected"."""
+    call_count: int
+    """Calls that were answered."""
+    token_count: int
+    """Tokens that they took."""
+
+
+@dataclass(frozen=True, slots=True)
 class BridgeStatus(JsonValue):
     """The state of the bridge, and its counts since the vault was created."""
 
@@ -113,3 +149,38 @@ class BridgeStatus(JsonValue):
     handled_time: datetime | None
     """When the last handled event was committed."""
     policy: RoutingPolicy
+    extraction: ExtractionStatus | None = None
+    """None if nothing is or was extracted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedStatement(JsonValue):
+    """A statement that an extractor made, and what a save would make of it."""
+
+    content: str
+    """What the extractor wrote."""
+    message_ids: Sequence[str]
+    """The messages that say so."""
+    updates: str
+    """The id of the known statement that it updates, according to the extractor; empty if it updates none."""
+    memory: SemanticMemory | None
+    """The statement that would be stored; None if it would be rejected."""
+    duplicate: bool
+    """The same content is already stored, as `memory`."""
+    decision: Decision | None
+    """None if there is no conflict."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionPreview(JsonValue):
+    """What an extraction would save."""
+
+    statements: Sequence[ExtractedStatement]
+    summary: str
+    """The summary of the conversation that would be recorded; empty if there is none."""
+    refusal: str | None
+    """Why the answer was refused, such as "not_json"; None if it was not."""
+    refusal_message: str
+    message_count: int
+    """Messages that the extractor was asked about."""
+    token_count: int

@@ -27,10 +27,12 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from mnemon.v1 import access_pb2 as mnemon_dot_v1_dot_access__pb2
 from mnemon.v1 import common_pb2 as mnemon_dot_v1_dot_common__pb2
+from mnemon.v1 import decisions_pb2 as mnemon_dot_v1_dot_decisions__pb2
+from mnemon.v1 import extractor_pb2 as mnemon_dot_v1_dot_extractor__pb2
 from mnemon.v1 import semantic_pb2 as mnemon_dot_v1_dot_semantic__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/bridge.proto\x12\tmnemon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/access.proto\x1a\x16mnemon/v1/common.proto\x1a\x18mnemon/v1/semantic.proto\"\xcc\x02\n\rRoutingPolicy\x12\x1b\n\x0emin_importance\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x65vent_types\x18\x02 \x03(\t\x12$\n\x04mode\x18\x03 \x01(\x0e\x32\x16.mnemon.v1.RoutingMode\x12\x18\n\x0b\x63ontent_max\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12(\n\x08on_prune\x18\x05 \x01(\x0e\x32\x16.mnemon.v1.PruneAction\x12\x1f\n\x12\x64\x65moted_importance\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x32\n\x0f\x63onflict_policy\x18\x07 \x01(\x0e\x32\x19.mnemon.v1.ConflictPolicy\x12\x10\n\x08revision\x18\x08 \x01(\x03\x42\x11\n\x0f_min_importanceB\x0e\n\x0c_content_maxB\x15\n\x13_demoted_importance\"\x18\n\x16GetBridgeStatusRequest\"A\n\tSkipCount\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.SkipReason\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\xb9\x03\n\x17GetBridgeStatusResponse\x12\x1f\n\x05state\x18\x01 \x01(\x0e\x32\x10.mnemon.v1.State\x12\x0f\n\x07message\x18\x02 \x01(\t\x12+\n\x08\x61\x63tivity\x18\x03 \x01(\x0e\x32\x19.mnemon.v1.BridgeActivity\x12\x14\n\x0crouted_count\x18\x04 \x01(\x03\x12,\n\x0eskipped_counts\x18\x05 \x03(\x0b\x32\x14.mnemon.v1.SkipCount\x12\x14\n\x0clinked_count\x18\x06 \x01(\x03\x12\x15\n\rdeleted_count\x18\x07 \x01(\x03\x12\x15\n\rdemoted_count\x18\x08 \x01(\x03\x12\x13\n\x0bqueue_depth\x18\t \x01(\x03\x12/\n\x0ctimeline_lag\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rsegment_count\x18\x0b \x01(\x05\x12\x30\n\x0chandled_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x06policy\x18\r \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\"\x19\n\x17GetRoutingPolicyRequest\"D\n\x18GetRoutingPolicyResponse\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\"\xc1\x01\n\x1aUpdateRoutingPolicyRequest\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x14\n\x12_expected_revision\"Y\n\x1bUpdateRoutingPolicyResponse\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\x12\x10\n\x08replayed\x18\x02 \x01(\x08\"(\n\x12PauseBridgeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\'\n\x13PauseBridgeResponse\x12\x10\n\x08replayed\x18\x01 \x01(\x08\")\n\x13ResumeBridgeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"(\n\x14ResumeBridgeResponse\x12\x10\n\x08replayed\x18\x01 \x01(\x08*W\n\x0bRoutingMode\x12\x1c\n\x18ROUTING_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10ROUTING_MODE_ALL\x10\x01\x12\x14\n\x10ROUTING_MODE_ANY\x10\x02*]\n\x0bPruneAction\x12\x1c\n\x18PRUNE_ACTION_UNSPECIFIED\x10\x00\x12\x17\n\x13PRUNE_ACTION_DELETE\x10\x01\x12\x17\n\x13PRUNE_ACTION_DEMOTE\x10\x02*\x89\x01\n\x0e\x42ridgeActivity\x12\x1f\n\x1b\x42RIDGE_ACTIVITY_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x42RIDGE_ACTIVITY_RUNNING\x10\x01\x12\x1d\n\x19\x42RIDGE_ACTIVITY_SUSPENDED\x10\x02\x12\x1a\n\x16\x42RIDGE_ACTIVITY_PAUSED\x10\x03*\x8f\x02\n\nSkipReason\x12\x1b\n\x17SKIP_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16SKIP_REASON_IMPORTANCE\x10\x01\x12\x1a\n\x16SKIP_REASON_EVENT_TYPE\x10\x02\x12\x1a\n\x16SKIP_REASON_NO_CONTENT\x10\x03\x12\x14\n\x10SKIP_REASON_GONE\x10\x04\x12\x15\n\x11SKIP_REASON_KNOWN\x10\x05\x12\x18\n\x14SKIP_REASON_REJECTED\x10\x06\x12\x17\n\x13SKIP_REASON_INVALID\x10\x07\x12\x16\n\x12SKIP_REASON_FAILED\x10\x08\x12\x18\n\x14SKIP_REASON_IMPORTED\x10\t2\x83\x04\n\rBridgeService\x12\x65\n\x0fGetBridgeStatus\x12!.mnemon.v1.GetBridgeStatusRequest\x1a\".mnemon.v1.GetBridgeStatusResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x01\x12h\n\x10GetRoutingPolicy\x12\".mnemon.v1.GetRoutingPolicyRequest\x1a#.mnemon.v1.GetRoutingPolicyResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x01\x12n\n\x13UpdateRoutingPolicy\x12%.mnemon.v1.UpdateRoutingPolicyRequest\x1a&.mnemon.v1.UpdateRoutingPolicyResponse\"\x08\xc8\xda\x18\x03\xd8\xda\x18\x01\x12V\n\x0bPauseBridge\x12\x1d.mnemon.v1.PauseBridgeRequest\x1a\x1e.mnemon.v1.PauseBridgeResponse\"\x08\xc8\xda\x18\x03\xd8\xda\x18\x01\x12Y\n\x0cResumeBridge\x12\x1e.mnemon.v1.ResumeBridgeRequest\x1a\x1f.mnemon.v1.ResumeBridgeResponse\"\x08\xc8\xda\x18\x03\xd8\xda\x18\x01\x42\x9d\x01\n\rdev.mnemon.v1B\x0b\x42ridgeProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/bridge.proto\x12\tmnemon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/access.proto\x1a\x16mnemon/v1/common.proto\x1a\x19mnemon/v1/decisions.proto\x1a\x19mnemon/v1/extractor.proto\x1a\x18mnemon/v1/semantic.proto\"\xf5\x02\n\rRoutingPolicy\x12\x1b\n\x0emin_importance\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x65vent_types\x18\x02 \x03(\t\x12$\n\x04mode\x18\x03 \x01(\x0e\x32\x16.mnemon.v1.RoutingMode\x12\x18\n\x0b\x63ontent_max\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12(\n\x08on_prune\x18\x05 \x01(\x0e\x32\x16.mnemon.v1.PruneAction\x12\x1f\n\x12\x64\x65moted_importance\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x32\n\x0f\x63onflict_policy\x18\x07 \x01(\x0e\x32\x19.mnemon.v1.ConflictPolicy\x12\x10\n\x08revision\x18\x08 \x01(\x03\x12\'\n\x07\x65xtract\x18\t \x01(\x0e\x32\x16.mnemon.v1.ExtractModeB\x11\n\x0f_min_importanceB\x0e\n\x0c_content_maxB\x15\n\x13_demoted_importance\"\x18\n\x16GetBridgeStatusRequest\"A\n\tSkipCount\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.SkipReason\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"U\n\x16\x45xtractionRefusalCount\x12,\n\x06reason\x18\x01 \x01(\x0e\x32\x1c.mnemon.v1.ExtractionRefusal\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\xd0\x01\n\x10\x45xtractionStatus\x12\x0f\n\x07message\x18\x01 \x01(\t\x12\x15\n\rwaiting_count\x18\x02 \x01(\x03\x12\x17\n\x0f\x65xtracted_count\x18\x03 \x01(\x03\x12\x17\n\x0fstatement_count\x18\x04 \x01(\x03\x12\x39\n\x0erefused_counts\x18\x05 \x03(\x0b\x32!.mnemon.v1.ExtractionRefusalCount\x12\x12\n\ncall_count\x18\x06 \x01(\x03\x12\x13\n\x0btoken_count\x18\x07 \x01(\x03\"\xea\x03\n\x17GetBridgeStatusResponse\x12\x1f\n\x05state\x18\x01 \x01(\x0e\x32\x10.mnemon.v1.State\x12\x0f\n\x07message\x18\x02 \x01(\t\x12+\n\x08\x61\x63tivity\x18\x03 \x01(\x0e\x32\x19.mnemon.v1.BridgeActivity\x12\x14\n\x0crouted_count\x18\x04 \x01(\x03\x12,\n\x0eskipped_counts\x18\x05 \x03(\x0b\x32\x14.mnemon.v1.SkipCount\x12\x14\n\x0clinked_count\x18\x06 \x01(\x03\x12\x15\n\rdeleted_count\x18\x07 \x01(\x03\x12\x15\n\rdemoted_count\x18\x08 \x01(\x03\x12\x13\n\x0bqueue_depth\x18\t \x01(\x03\x12/\n\x0ctimeline_lag\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rsegment_count\x18\x0b \x01(\x05\x12\x30\n\x0chandled_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x06policy\x18\r \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\x12/\n\nextraction\x18\x0e \x01(\x0b\x32\x1b.mnemon.v1.ExtractionStatus\"\x19\n\x17GetRoutingPolicyRequest\"D\n\x18GetRoutingPolicyResponse\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\"\xc1\x01\n\x1aUpdateRoutingPolicyRequest\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x14\n\x12_expected_revision\"Y\n\x1bUpdateRoutingPolicyResponse\x12(\n\x06policy\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.RoutingPolicy\x12\x10\n\x08replayed\x18\x02 \x01(\x08\"(\n\x12PauseBridgeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\'\n\x13PauseBridgeResponse\x12\x10\n\x08replayed\x18\x01 \x01(\x08\")\n\x13ResumeBridgeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"(\n\x14ResumeBridgeResponse\x12\x10\n\x08replayed\x18\x01 \x01(\x08\"\xbb\x01\n\x18PreviewExtractionRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\x0c\n\x04last\x18\x03 \x01(\x05\x12.\n\x08messages\x18\x04 \x03(\x0b\x32\x1c.mnemon.v1.ExtractionMessage\x12\'\n\x07\x65xtract\x18\x05 \x01(\x0e\x32\x16.mnemon.v1.ExtractMode\"\xb0\x01\n\x12\x45xtractedStatement\x12)\n\x06memory\x18\x01 \x01(\x0b\x32\x19.mnemon.v1.SemanticMemory\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x13\n\x0bmessage_ids\x18\x03 \x03(\t\x12\x0f\n\x07updates\x18\x04 \x01(\t\x12\x11\n\tduplicate\x18\x05 \x01(\x08\x12%\n\x08\x64\x65\x63ision\x18\x06 \x01(\x0b\x32\x13.mnemon.v1.Decision\"\xd3\x01\n\x19PreviewExtractionResponse\x12\x31\n\nstatements\x18\x01 \x03(\x0b\x32\x1d.mnemon.v1.ExtractedStatement\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12-\n\x07refusal\x18\x03 \x01(\x0e\x32\x1c.mnemon.v1.ExtractionRefusal\x12\x17\n\x0frefusal_message\x18\x04 \x01(\t\x12\x15\n\rmessage_count\x18\x05 \x01(\x05\x12\x13\n\x0btoken_count\x18\x06 \x01(\x03*W\n\x0bRoutingMode\x12\x1c\n\x18ROUTING_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10ROUTING_MODE_ALL\x10\x01\x12\x14\n\x10ROUTING_MODE_ANY\x10\x02*]\n\x0bPruneAction\x12\x1c\n\x18PRUNE_ACTION_UNSPECIFIED\x10\x00\x12\x17\n\x13PRUNE_ACTION_DELETE\x10\x01\x12\x17\n\x13PRUNE_ACTION_DEMOTE\x10\x02*s\n\x0b\x45xtractMode\x12\x1c\n\x18\x45XTRACT_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45XTRACT_MODE_OFF\x10\x01\x12\x16\n\x12\x45XTRACT_MODE_MODEL\x10\x02\x12\x18\n\x14\x45XTRACT_MODE_SERVICE\x10\x03*\x89\x01\n\x0e\x42ridgeActivity\x12\x1f\n\x1b\x42RIDGE_ACTIVITY_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x42RIDGE_ACTIVITY_RUNNING\x10\x01\x12\x1d\n\x19\x42RIDGE_ACTIVITY_SUSPENDED\x10\x02\x12\x1a\n\x16\x42RIDGE_ACTIVITY_PAUSED\x10\x03*\xae\x02\n\nSkipReason\x12\x1b\n\x17SKIP_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16SKIP_REASON_IMPORTANCE\x10\x01\x12\x1a\n\x16SKIP_REASON_EVENT_TYPE\x10\x02\x12\x1a\n\x16SKIP_REASON_NO_CONTENT\x10\x03\x12\x14\n\x10SKIP_REASON_GONE\x10\x04\x12\x15\n\x11SKIP_REASON_KNOWN\x10\x05\x12\x18\n\x14SKIP_REASON_REJECTED\x10\x06\x12\x17\n\x13SKIP_REASON_INVALID\x10\x07\x12\x16\n\x12SKIP_REASON_FAILED\x10\x08\x12\x18\n\x14SKIP_REASON_IMPORTED\x10\t\x12\x1d\n\x19SKIP_REASON_NOT_EXTRACTED\x10\n*\xe1\x01\n\x11\x45xtractionRefusal\x12\"\n\x1e\x45XTRACTION_REFUSAL_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x45XTRACTION_REFUSAL_NOT_JSON\x10\x01\x12\"\n\x1e\x45XTRACTION_REFUSAL_WRONG_SHAPE\x10\x02\x12!\n\x1d\x45XTRACTION_REFUSAL_UNKNOWN_ID\x10\x03\x12\x1f\n\x1b\x45XTRACTION_REFUSAL_TOO_LONG\x10\x04\x12\x1f\n\x1b\x45XTRACTION_REFUSAL_REJECTED\x10\x05\x32\xf0\x04\n\rBridgeService\x12\x65\n\x0fGetBridgeStatus\x12!.mnemon.v1.GetBridgeStatusRequest\x1a\".mnemon.v1.GetBridgeStatusResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x01\x12h\n\x10GetRoutingPolicy\x12\".mnemon.v1.GetRoutingPolicyRequest\x1a#.mnemon.v1.GetRoutingPolicyResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x01\x12n\n\x13UpdateRoutingPolicy\x12%.mnemon.v1.UpdateRoutingPolicyRequest\x1a&.mnemon.v1.UpdateRoutingPolicyResponse\"\x08\xc8\xda\x18\x03\xd8\xda\x18\x01\x12k\n\x11PreviewExtraction\x12#.mnemon.v1.PreviewExtractionRequest\x1a$.mnemon.v1.PreviewExtractionResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x03\xd8\xda\x18\x01\x12V\n\x0bPauseBridge\x12\x1d.mnemon.v1.PauseBridgeRequest\x1a\x1e.mnemon.v1.PauseBridgeResponse\"\x08\xc8\xda\x18\x03\xd8\xda\x18\x01\x12Y\n\x0cResumeBridge\x12\x1e.mnemon.v1.ResumeBridgeRequest\x1a\x1f.mnemon.v1.ResumeBridgeResponse\"\x08\xc8\xda\x18\x03\xd8\xda\x18\x01\x42\x9d\x01\n\rdev.mnemon.v1B\x0b\x42ridgeProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,42 +46,58 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BRIDGESERVICE'].methods_by_name['GetRoutingPolicy']._serialized_options = b'\220\002\001\310\332\030\001\330\332\030\001'
   _globals['_BRIDGESERVICE'].methods_by_name['UpdateRoutingPolicy']._loaded_options = None
   _globals['_BRIDGESERVICE'].methods_by_name['UpdateRoutingPolicy']._serialized_options = b'\310\332\030\003\330\332\030\001'
+  _globals['_BRIDGESERVICE'].methods_by_name['PreviewExtraction']._loaded_options = None
+  _globals['_BRIDGESERVICE'].methods_by_name['PreviewExtraction']._serialized_options = b'\220\002\001\310\332\030\003\330\332\030\001'
   _globals['_BRIDGESERVICE'].methods_by_name['PauseBridge']._loaded_options = None
   _globals['_BRIDGESERVICE'].methods_by_name['PauseBridge']._serialized_options = b'\310\332\030\003\330\332\030\001'
   _globals['_BRIDGESERVICE'].methods_by_name['ResumeBridge']._loaded_options = None
   _globals['_BRIDGESERVICE'].methods_by_name['ResumeBridge']._serialized_options = b'\310\332\030\003\330\332\030\001'
-  _globals['_ROUTINGMODE']._serialized_start=1634
-  _globals['_ROUTINGMODE']._serialized_end=1721
-  _globals['_PRUNEACTION']._serialized_start=1723
-  _globals['_PRUNEACTION']._serialized_end=1816
-  _globals['_BRIDGEACTIVITY']._serialized_start=1819
-  _globals['_BRIDGEACTIVITY']._serialized_end=1956
-  _globals['_SKIPREASON']._serialized_start=1959
-  _globals['_SKIPREASON']._serialized_end=2230
-  _globals['_ROUTINGPOLICY']._serialized_start=211
-  _globals['_ROUTINGPOLICY']._serialized_end=543
-  _globals['_GETBRIDGESTATUSREQUEST']._serialized_start=545
-  _globals['_GETBRIDGESTATUSREQUEST']._serialized_end=569
-  _globals['_SKIPCOUNT']._serialized_start=571
-  _globals['_SKIPCOUNT']._serialized_end=636
-  _globals['_GETBRIDGESTATUSRESPONSE']._serialized_start=639
-  _globals['_GETBRIDGESTATUSRESPONSE']._serialized_end=1080
-  _globals['_GETROUTINGPOLICYREQUEST']._serialized_start=1082
-  _globals['_GETROUTINGPOLICYREQUEST']._serialized_end=1107
-  _globals['_GETROUTINGPOLICYRESPONSE']._serialized_start=1109
-  _globals['_GETROUTINGPOLICYRESPONSE']._serialized_end=1177
-  _globals['_UPDATEROUTINGPOLICYREQUEST']._serialized_start=1180
-  _globals['_UPDATEROUTINGPOLICYREQUEST']._serialized_end=1373
-  _globals['_UPDATEROUTINGPOLICYRESPONSE']._serialized_start=1375
-  _globals['_UPDATEROUTINGPOLICYRESPONSE']._serialized_end=1464
-  _globals['_PAUSEBRIDGEREQUEST']._serialized_start=1466
-  _globals['_PAUSEBRIDGEREQUEST']._serialized_end=1506
-  _globals['_PAUSEBRIDGERESPONSE']._serialized_start=1508
-  _globals['_PAUSEBRIDGERESPONSE']._serialized_end=1547
-  _globals['_RESUMEBRIDGEREQUEST']._serialized_start=1549
-  _globals['_RESUMEBRIDGEREQUEST']._serialized_end=1590
-  _globals['_RESUMEBRIDGERESPONSE']._serialized_start=1592
-  _globals['_RESUMEBRIDGERESPONSE']._serialized_end=1632
-  _globals['_BRIDGESERVICE']._serialized_start=2233
-  _globals['_BRIDGESERVICE']._serialized_end=2748
+  _globals['_ROUTINGMODE']._serialized_start=2659
+  _globals['_ROUTINGMODE']._serialized_end=2746
+  _globals['_PRUNEACTION']._serialized_start=2748
+  _globals['_PRUNEACTION']._serialized_end=2841
+  _globals['_EXTRACTMODE']._serialized_start=2843
+  _globals['_EXTRACTMODE']._serialized_end=2958
+  _globals['_BRIDGEACTIVITY']._serialized_start=2961
+  _globals['_BRIDGEACTIVITY']._serialized_end=3098
+  _globals['_SKIPREASON']._serialized_start=3101
+  _globals['_SKIPREASON']._serialized_end=3403
+  _globals['_EXTRACTIONREFUSAL']._serialized_start=3406
+  _globals['_EXTRACTIONREFUSAL']._serialized_end=3631
+  _globals['_ROUTINGPOLICY']._serialized_start=265
+  _globals['_ROUTINGPOLICY']._serialized_end=638
+  _globals['_GETBRIDGESTATUSREQUEST']._serialized_start=640
+  _globals['_GETBRIDGESTATUSREQUEST']._serialized_end=664
+  _globals['_SKIPCOUNT']._serialized_start=666
+  _globals['_SKIPCOUNT']._serialized_end=731
+  _globals['_EXTRACTIONREFUSALCOUNT']._serialized_start=733
+  _globals['_EXTRACTIONREFUSALCOUNT']._serialized_end=818
+  _globals['_EXTRACTIONSTATUS']._serialized_start=821
+  _globals['_EXTRACTIONSTATUS']._serialized_end=1029
+  _globals['_GETBRIDGESTATUSRESPONSE']._serialized_start=1032
+  _globals['_GETBRIDGESTATUSRESPONSE']._serialized_end=1522
+  _globals['_GETROUTINGPOLICYREQUEST']._serialized_start=1524
+  _globals['_GETROUTINGPOLICYREQUEST']._serialized_end=1549
+  _globals['_GETROUTINGPOLICYRESPONSE']._serialized_start=1551
+  _globals['_GETROUTINGPOLICYRESPONSE']._serialized_end=1619
+  _globals['_UPDATEROUTINGPOLICYREQUEST']._serialized_start=1622
+  _globals['_UPDATEROUTINGPOLICYREQUEST']._serialized_end=1815
+  _globals['_UPDATEROUTINGPOLICYRESPONSE']._serialized_start=1817
+  _globals['_UPDATEROUTINGPOLICYRESPONSE']._serialized_end=1906
+  _globals['_PAUSEBRIDGEREQUEST']._serialized_start=1908
+  _globals['_PAUSEBRIDGEREQUEST']._serialized_end=1948
+  _globals['_PAUSEBRIDGERESPONSE']._serialized_start=1950
+  _globals['_PAUSEBRIDGERESPONSE']._serialized_end=1989
+  _globals['_RESUMEBRIDGEREQUEST']._serialized_start=1991
+  _globals['_RESUMEBRIDGEREQUEST']._serialized_end=2032
+  _globals['_RESUMEBRIDGERESPONSE']._serialized_start=2034
+  _globals['_RESUMEBRIDGERESPONSE']._serialized_end=2074
+  _globals['_PREVIEWEXTRACTIONREQUEST']._serialized_start=2077
+  _globals['_PREVIEWEXTRACTIONREQUEST']._serialized_end=2264
+  _globals['_EXTRACTEDSTATEMENT']._serialized_start=2267
+  _globals['_EXTRACTEDSTATEMENT']._serialized_end=2443
+  _globals['_PREVIEWEXTRACTIONRESPONSE']._serialized_start=2446
+  _globals['_PREVIEWEXTRACTIONRESPONSE']._serialized_end=2657
+  _globals['_BRIDGESERVICE']._serialized_start=3634
+  _globals['_BRIDGESERVICE']._serialized_end=4258
 # @@protoc_insertion_point(module_scope)

@@ -12,6 +12,8 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from mnemon.v1 import common_pb2 as _common_pb2
+from mnemon.v1 import decisions_pb2 as _decisions_pb2
+from mnemon.v1 import extractor_pb2 as _extractor_pb2
 from mnemon.v1 import semantic_pb2 as _semantic_pb2
 import builtins as _builtins
 import sys
@@ -72,6 +74,34 @@ PRUNE_ACTION_DEMOTE: PruneAction.ValueType  # 2
 """It is kept, and its importance is lowered to the policy's value."""
 Global___PruneAction: _TypeAlias = PruneAction  # noqa: Y015
 
+class _ExtractMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ExtractModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExtractMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EXTRACT_MODE_UNSPECIFIED: _ExtractMode.ValueType  # 0
+    """The same as OFF."""
+    EXTRACT_MODE_OFF: _ExtractMode.ValueType  # 1
+    """No extractor: messages are events like all others."""
+    EXTRACT_MODE_MODEL: _ExtractMode.ValueType  # 2
+    """A chat model behind the endpoint that the server's setting extract_endpoint names."""
+    EXTRACT_MODE_SERVICE: _ExtractMode.ValueType  # 3
+    """The operator's ExtractorService that the server's setting extract_service names."""
+
+class ExtractMode(_ExtractMode, metaclass=_ExtractModeEnumTypeWrapper):
+    """ExtractMode says who makes statements of the messages of conversations."""
+
+EXTRACT_MODE_UNSPECIFIED: ExtractMode.ValueType  # 0
+"""The same as OFF."""
+EXTRACT_MODE_OFF: ExtractMode.ValueType  # 1
+"""No extractor: messages are events like all others."""
+EXTRACT_MODE_MODEL: ExtractMode.ValueType  # 2
+"""A chat model behind the endpoint that the server's setting extract_endpoint names."""
+EXTRACT_MODE_SERVICE: ExtractMode.ValueType  # 3
+"""The operator's ExtractorService that the server's setting extract_service names."""
+Global___ExtractMode: _TypeAlias = ExtractMode  # noqa: Y015
+
 class _BridgeActivity:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -130,6 +160,8 @@ class _SkipReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SkipReason
     """It could not be saved despite several attempts; the server's log says why."""
     SKIP_REASON_IMPORTED: _SkipReason.ValueType  # 9
     """It was imported with the option to keep its events from the bridge."""
+    SKIP_REASON_NOT_EXTRACTED: _SkipReason.ValueType  # 10
+    """The extractor's answers about its conversation were refused in every attempt; see ExtractionStatus."""
 
 class SkipReason(_SkipReason, metaclass=_SkipReasonEnumTypeWrapper):
     """SkipReason says why an event did not become a statement."""
@@ -154,7 +186,45 @@ SKIP_REASON_FAILED: SkipReason.ValueType  # 8
 """It could not be saved despite several attempts; the server's log says why."""
 SKIP_REASON_IMPORTED: SkipReason.ValueType  # 9
 """It was imported with the option to keep its events from the bridge."""
+SKIP_REASON_NOT_EXTRACTED: SkipReason.ValueType  # 10
+"""The extractor's answers about its conversation were refused in every attempt; see ExtractionStatus."""
 Global___SkipReason: _TypeAlias = SkipReason  # noqa: Y015
+
+class _ExtractionRefusal:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ExtractionRefusalEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExtractionRefusal.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EXTRACTION_REFUSAL_UNSPECIFIED: _ExtractionRefusal.ValueType  # 0
+    """A value that this client does not know."""
+    EXTRACTION_REFUSAL_NOT_JSON: _ExtractionRefusal.ValueType  # 1
+    """It is not JSON."""
+    EXTRACTION_REFUSAL_WRONG_SHAPE: _ExtractionRefusal.ValueType  # 2
+    """It does not have the form that was asked for."""
+    EXTRACTION_REFUSAL_UNKNOWN_ID: _ExtractionRefusal.ValueType  # 3
+    """It names a message or a statement that was not sent."""
+    EXTRACTION_REFUSAL_TOO_LONG: _ExtractionRefusal.ValueType  # 4
+    """It has too many statements, or one that is too long."""
+    EXTRACTION_REFUSAL_REJECTED: _ExtractionRefusal.ValueType  # 5
+    """The extractor itself refused these messages, and accepts others."""
+
+class ExtractionRefusal(_ExtractionRefusal, metaclass=_ExtractionRefusalEnumTypeWrapper):
+    """ExtractionRefusal says why an answer of the extractor was refused."""
+
+EXTRACTION_REFUSAL_UNSPECIFIED: ExtractionRefusal.ValueType  # 0
+"""A value that this client does not know."""
+EXTRACTION_REFUSAL_NOT_JSON: ExtractionRefusal.ValueType  # 1
+"""It is not JSON."""
+EXTRACTION_REFUSAL_WRONG_SHAPE: ExtractionRefusal.ValueType  # 2
+"""It does not have the form that was asked for."""
+EXTRACTION_REFUSAL_UNKNOWN_ID: ExtractionRefusal.ValueType  # 3
+"""It names a message or a statement that was not sent."""
+EXTRACTION_REFUSAL_TOO_LONG: ExtractionRefusal.ValueType  # 4
+"""It has too many statements, or one that is too long."""
+EXTRACTION_REFUSAL_REJECTED: ExtractionRefusal.ValueType  # 5
+"""The extractor itself refused these messages, and accepts others."""
+Global___ExtractionRefusal: _TypeAlias = ExtractionRefusal  # noqa: Y015
 
 @_typing.final
 class RoutingPolicy(_message.Message):
@@ -170,6 +240,7 @@ class RoutingPolicy(_message.Message):
     DEMOTED_IMPORTANCE_FIELD_NUMBER: _builtins.int
     CONFLICT_POLICY_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    EXTRACT_FIELD_NUMBER: _builtins.int
     min_importance: _builtins.float
     """Minimum importance of an event, 0 to 1; unset means 0.6. Unknown importance does not match."""
     mode: Global___RoutingMode.ValueType
@@ -181,9 +252,14 @@ class RoutingPolicy(_message.Message):
     demoted_importance: _builtins.float
     """The maximum importance after DEMOTE, 0 to 1; unset means 0.1."""
     conflict_policy: _semantic_pb2.ConflictPolicy.ValueType
-    """How a save handles conflicts; see SaveSemanticMemoryRequest."""
+    """How a save handles conflicts; see SaveSemanticMemoryRequest. Extracted statements are always saved with RESOLVE."""
     revision: _builtins.int
     """Output only. Increases by one with every change; 1 for a policy that was never changed."""
+    extract: Global___ExtractMode.ValueType
+    """Who makes statements of events of the type "message" that have a conversation. Unless it is OFF, these are sent to
+    the extractor, and the other fields do not apply to them. Messages that wait for the extractor when this changes to
+    OFF are kept until it changes again. The server must have the extractor.
+    """
     @_builtins.property
     def event_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The types of events that match; at most 64. Empty means "task", "reminder" and "conversation"."""
@@ -199,10 +275,11 @@ class RoutingPolicy(_message.Message):
         demoted_importance: _builtins.float | None = ...,
         conflict_policy: _semantic_pb2.ConflictPolicy.ValueType = ...,
         revision: _builtins.int = ...,
+        extract: Global___ExtractMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_content_max", b"_content_max", "_demoted_importance", b"_demoted_importance", "_min_importance", b"_min_importance", "content_max", b"content_max", "demoted_importance", b"demoted_importance", "min_importance", b"min_importance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_max", b"_content_max", "_demoted_importance", b"_demoted_importance", "_min_importance", b"_min_importance", "conflict_policy", b"conflict_policy", "content_max", b"content_max", "demoted_importance", b"demoted_importance", "event_types", b"event_types", "min_importance", b"min_importance", "mode", b"mode", "on_prune", b"on_prune", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_max", b"_content_max", "_demoted_importance", b"_demoted_importance", "_min_importance", b"_min_importance", "conflict_policy", b"conflict_policy", "content_max", b"content_max", "demoted_importance", b"demoted_importance", "event_types", b"event_types", "extract", b"extract", "min_importance", b"min_importance", "mode", b"mode", "on_prune", b"on_prune", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__content_max: _TypeAlias = _typing.Literal["content_max"]  # noqa: Y015
     _WhichOneofArgType__content_max: _TypeAlias = _typing.Literal["_content_max", b"_content_max"]  # noqa: Y015
@@ -263,6 +340,82 @@ class SkipCount(_message.Message):
 Global___SkipCount: _TypeAlias = SkipCount  # noqa: Y015
 
 @_typing.final
+class ExtractionRefusalCount(_message.Message):
+    """ExtractionRefusalCount is the number of answers that were refused for one reason."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    reason: Global___ExtractionRefusal.ValueType
+    """The reason."""
+    count: _builtins.int
+    """The number of answers."""
+    def __init__(
+        self,
+        *,
+        reason: Global___ExtractionRefusal.ValueType = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtractionRefusalCount: _TypeAlias = ExtractionRefusalCount  # noqa: Y015
+
+@_typing.final
+class ExtractionStatus(_message.Message):
+    """ExtractionStatus is the status of the extraction from conversations. Counts start when the vault is created."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    WAITING_COUNT_FIELD_NUMBER: _builtins.int
+    EXTRACTED_COUNT_FIELD_NUMBER: _builtins.int
+    STATEMENT_COUNT_FIELD_NUMBER: _builtins.int
+    REFUSED_COUNTS_FIELD_NUMBER: _builtins.int
+    CALL_COUNT_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    message: _builtins.str
+    """Why messages wait longer than until their batch ends; empty if they do not."""
+    waiting_count: _builtins.int
+    """Messages that wait for the extractor."""
+    extracted_count: _builtins.int
+    """Messages whose statements were saved, including messages without any."""
+    statement_count: _builtins.int
+    """Statements that were saved. Those that were known already count as linked_count."""
+    call_count: _builtins.int
+    """Calls of the extractor that were answered."""
+    token_count: _builtins.int
+    """Tokens that they took, as counted by the extractor, or else estimated."""
+    @_builtins.property
+    def refused_counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExtractionRefusalCount]:
+        """Answers that were refused, by reason, without reasons that never occurred. A refused answer is asked for again, a
+        limited number of times.
+        """
+
+    def __init__(
+        self,
+        *,
+        message: _builtins.str = ...,
+        waiting_count: _builtins.int = ...,
+        extracted_count: _builtins.int = ...,
+        statement_count: _builtins.int = ...,
+        refused_counts: _abc.Iterable[Global___ExtractionRefusalCount] | None = ...,
+        call_count: _builtins.int = ...,
+        token_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_count", b"call_count", "extracted_count", b"extracted_count", "message", b"message", "refused_counts", b"refused_counts", "statement_count", b"statement_count", "token_count", b"token_count", "waiting_count", b"waiting_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtractionStatus: _TypeAlias = ExtractionStatus  # noqa: Y015
+
+@_typing.final
 class GetBridgeStatusResponse(_message.Message):
     """GetBridgeStatusResponse is the status of the bridge. Counts start when the vault is created."""
 
@@ -281,6 +434,7 @@ class GetBridgeStatusResponse(_message.Message):
     SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
     HANDLED_TIME_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
+    EXTRACTION_FIELD_NUMBER: _builtins.int
     state: _common_pb2.State.ValueType
     """Ready: it runs. Degraded: it is suspended, or waits before a retry. Unavailable: it is paused."""
     message: _builtins.str
@@ -315,6 +469,10 @@ class GetBridgeStatusResponse(_message.Message):
     def policy(self) -> Global___RoutingPolicy:
         """The policy."""
 
+    @_builtins.property
+    def extraction(self) -> Global___ExtractionStatus:
+        """The extraction; unset if the policy's extract is OFF and nothing was ever extracted."""
+
     def __init__(
         self,
         *,
@@ -331,10 +489,11 @@ class GetBridgeStatusResponse(_message.Message):
         segment_count: _builtins.int = ...,
         handled_time: _timestamp_pb2.Timestamp | None = ...,
         policy: Global___RoutingPolicy | None = ...,
+        extraction: Global___ExtractionStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["handled_time", b"handled_time", "policy", b"policy", "timeline_lag", b"timeline_lag"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["extraction", b"extraction", "handled_time", b"handled_time", "policy", b"policy", "timeline_lag", b"timeline_lag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "deleted_count", b"deleted_count", "demoted_count", b"demoted_count", "handled_time", b"handled_time", "linked_count", b"linked_count", "message", b"message", "policy", b"policy", "queue_depth", b"queue_depth", "routed_count", b"routed_count", "segment_count", b"segment_count", "skipped_counts", b"skipped_counts", "state", b"state", "timeline_lag", b"timeline_lag"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "deleted_count", b"deleted_count", "demoted_count", b"demoted_count", "extraction", b"extraction", "handled_time", b"handled_time", "linked_count", b"linked_count", "message", b"message", "policy", b"policy", "queue_depth", b"queue_depth", "routed_count", b"routed_count", "segment_count", b"segment_count", "skipped_counts", b"skipped_counts", "state", b"state", "timeline_lag", b"timeline_lag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -404,7 +563,7 @@ class UpdateRoutingPolicyRequest(_message.Message):
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """Required. The fields to change: min_importance, event_types, mode, content_max, on_prune, demoted_importance,
-        conflict_policy.
+        conflict_policy, extract.
         """
 
     def __init__(
@@ -540,3 +699,141 @@ class ResumeBridgeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResumeBridgeResponse: _TypeAlias = ResumeBridgeResponse  # noqa: Y015
+
+@_typing.final
+class PreviewExtractionRequest(_message.Message):
+    """PreviewExtractionRequest asks for a preview."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    CONVERSATION_ID_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    EXTRACT_FIELD_NUMBER: _builtins.int
+    conversation_id: _builtins.str
+    """The conversation whose newest messages are previewed; not with messages. At most 256 bytes. One that does not exist
+    has no messages, and the extractor is not asked.
+    """
+    last: _builtins.int
+    """How many of them, at most 200; 0 means as many as a batch has (the setting extract_messages_max)."""
+    extract: Global___ExtractMode.ValueType
+    """The extractor to ask. Unspecified: the policy's, or the one that the server has."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Required. Whom the conversation belongs to. The user is required, and all fields must be equal to those of stored
+        messages.
+        """
+
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_extractor_pb2.ExtractionMessage]:
+        """Or else messages that need not be stored, oldest first; 1 to 200."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        conversation_id: _builtins.str = ...,
+        last: _builtins.int = ...,
+        messages: _abc.Iterable[_extractor_pb2.ExtractionMessage] | None = ...,
+        extract: Global___ExtractMode.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "extract", b"extract", "last", b"last", "messages", b"messages", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewExtractionRequest: _TypeAlias = PreviewExtractionRequest  # noqa: Y015
+
+@_typing.final
+class ExtractedStatement(_message.Message):
+    """ExtractedStatement is a statement of an extractor's answer, and what a save would make of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    MESSAGE_IDS_FIELD_NUMBER: _builtins.int
+    UPDATES_FIELD_NUMBER: _builtins.int
+    DUPLICATE_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    content: _builtins.str
+    """What the extractor answered."""
+    updates: _builtins.str
+    """The known statement that it updates, according to the extractor; empty if it updates none."""
+    duplicate: _builtins.bool
+    """The same content is already known."""
+    @_builtins.property
+    def memory(self) -> _semantic_pb2.SemanticMemory:
+        """The statement as it would be stored: `memory` in PreviewResolutionResponse."""
+
+    @_builtins.property
+    def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The ids of the messages that say so."""
+
+    @_builtins.property
+    def decision(self) -> _decisions_pb2.Decision:
+        """The decision; unset if there is no conflict."""
+
+    def __init__(
+        self,
+        *,
+        memory: _semantic_pb2.SemanticMemory | None = ...,
+        content: _builtins.str = ...,
+        message_ids: _abc.Iterable[_builtins.str] | None = ...,
+        updates: _builtins.str = ...,
+        duplicate: _builtins.bool = ...,
+        decision: _decisions_pb2.Decision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "memory", b"memory"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "decision", b"decision", "duplicate", b"duplicate", "memory", b"memory", "message_ids", b"message_ids", "updates", b"updates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtractedStatement: _TypeAlias = ExtractedStatement  # noqa: Y015
+
+@_typing.final
+class PreviewExtractionResponse(_message.Message):
+    """PreviewExtractionResponse shows what would be saved."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATEMENTS_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    REFUSAL_MESSAGE_FIELD_NUMBER: _builtins.int
+    MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    summary: _builtins.str
+    """The summary of the conversation that would be recorded; empty if the extractor wrote none."""
+    refusal: Global___ExtractionRefusal.ValueType
+    """If the answer was refused: why. Then there are no statements."""
+    refusal_message: _builtins.str
+    """The reason as a sentence, without content."""
+    message_count: _builtins.int
+    """The number of messages that the extractor was asked about."""
+    token_count: _builtins.int
+    """Tokens that the call took, as counted by the extractor, or else estimated."""
+    @_builtins.property
+    def statements(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExtractedStatement]:
+        """The statements, in the extractor's order. Each is compared with what is stored, and with those before it."""
+
+    def __init__(
+        self,
+        *,
+        statements: _abc.Iterable[Global___ExtractedStatement] | None = ...,
+        summary: _builtins.str = ...,
+        refusal: Global___ExtractionRefusal.ValueType = ...,
+        refusal_message: _builtins.str = ...,
+        message_count: _builtins.int = ...,
+        token_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_count", b"message_count", "refusal", b"refusal", "refusal_message", b"refusal_message", "statements", b"statements", "summary", b"summary", "token_count", b"token_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewExtractionResponse: _TypeAlias = PreviewExtractionResponse  # noqa: Y015

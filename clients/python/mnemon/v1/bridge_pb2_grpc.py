@@ -28,7 +28,8 @@ if _version_not_supported:
 class BridgeServiceStub(object):
     """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
     position, saves the events that match a routing policy as statements, and removes statements whose events were
-    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
+    pruned. If the policy says so, it has a language model extract statements from conversations. A restart, a crash or a
+    pause neither loses nor duplicates anything.
     """
 
     def __init__(self, channel):
@@ -52,6 +53,11 @@ class BridgeServiceStub(object):
                 request_serializer=mnemon_dot_v1_dot_bridge__pb2.UpdateRoutingPolicyRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_bridge__pb2.UpdateRoutingPolicyResponse.FromString,
                 _registered_method=True)
+        self.PreviewExtraction = channel.unary_unary(
+                '/mnemon.v1.BridgeService/PreviewExtraction',
+                request_serializer=mnemon_dot_v1_dot_bridge__pb2.PreviewExtractionRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_bridge__pb2.PreviewExtractionResponse.FromString,
+                _registered_method=True)
         self.PauseBridge = channel.unary_unary(
                 '/mnemon.v1.BridgeService/PauseBridge',
                 request_serializer=mnemon_dot_v1_dot_bridge__pb2.PauseBridgeRequest.SerializeToString,
@@ -67,7 +73,8 @@ class BridgeServiceStub(object):
 class BridgeServiceServicer(object):
     """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
     position, saves the events that match a routing policy as statements, and removes statements whose events were
-    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
+    pruned. If the policy says so, it has a language model extract statements from conversations. A restart, a crash or a
+    pause neither loses nor duplicates anything.
     """
 
     def GetBridgeStatus(self, request, context):
@@ -87,6 +94,16 @@ class BridgeServiceServicer(object):
     def UpdateRoutingPolicy(self, request, context):
         """UpdateRoutingPolicy changes fields of the policy. The new policy applies to events that are not handled yet, and
         survives restarts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PreviewExtraction(self, request, context):
+        """PreviewExtraction asks the extractor for the statements in some messages, and shows what would be saved and how
+        duplicates, conflicts and rules would decide. Nothing is saved, but the call counts towards the extractor's budget.
+        FAILED_PRECONDITION if the server has no such extractor, UNAVAILABLE if the extractor cannot be reached, and
+        RESOURCE_EXHAUSTED if its budget is used up.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,6 +141,11 @@ def add_BridgeServiceServicer_to_server(servicer, server):
                     request_deserializer=mnemon_dot_v1_dot_bridge__pb2.UpdateRoutingPolicyRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_bridge__pb2.UpdateRoutingPolicyResponse.SerializeToString,
             ),
+            'PreviewExtraction': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewExtraction,
+                    request_deserializer=mnemon_dot_v1_dot_bridge__pb2.PreviewExtractionRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_bridge__pb2.PreviewExtractionResponse.SerializeToString,
+            ),
             'PauseBridge': grpc.unary_unary_rpc_method_handler(
                     servicer.PauseBridge,
                     request_deserializer=mnemon_dot_v1_dot_bridge__pb2.PauseBridgeRequest.FromString,
@@ -145,7 +167,8 @@ def add_BridgeServiceServicer_to_server(servicer, server):
 class BridgeService(object):
     """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
     position, saves the events that match a routing policy as statements, and removes statements whose events were
-    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
+    pruned. If the policy says so, it has a language model extract statements from conversations. A restart, a crash or a
+    pause neither loses nor duplicates anything.
     """
 
     @staticmethod
@@ -219,6 +242,33 @@ class BridgeService(object):
             '/mnemon.v1.BridgeService/UpdateRoutingPolicy',
             mnemon_dot_v1_dot_bridge__pb2.UpdateRoutingPolicyRequest.SerializeToString,
             mnemon_dot_v1_dot_bridge__pb2.UpdateRoutingPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewExtraction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.BridgeService/PreviewExtraction',
+            mnemon_dot_v1_dot_bridge__pb2.PreviewExtractionRequest.SerializeToString,
+            mnemon_dot_v1_dot_bridge__pb2.PreviewExtractionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -29,7 +29,8 @@ GRPC_VERSION: str
 class BridgeServiceStub:
     """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
     position, saves the events that match a routing policy as statements, and removes statements whose events were
-    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
+    pruned. If the policy says so, it has a language model extract statements from conversations. A restart, a crash or a
+    pause neither loses nor duplicates anything.
     """
 
     @_typing.overload
@@ -44,6 +45,12 @@ class BridgeServiceStub:
     """UpdateRoutingPolicy changes fields of the policy. The new policy applies to events that are not handled yet, and
     survives restarts.
     """
+    PreviewExtraction: _grpc.UnaryUnaryMultiCallable[_bridge_pb2.PreviewExtractionRequest, _bridge_pb2.PreviewExtractionResponse]
+    """PreviewExtraction asks the extractor for the statements in some messages, and shows what would be saved and how
+    duplicates, conflicts and rules would decide. Nothing is saved, but the call counts towards the extractor's budget.
+    FAILED_PRECONDITION if the server has no such extractor, UNAVAILABLE if the extractor cannot be reached, and
+    RESOURCE_EXHAUSTED if its budget is used up.
+    """
     PauseBridge: _grpc.UnaryUnaryMultiCallable[_bridge_pb2.PauseBridgeRequest, _bridge_pb2.PauseBridgeResponse]
     """PauseBridge pauses the bridge until it is resumed, also across restarts. Events wait in the feed."""
     ResumeBridge: _grpc.UnaryUnaryMultiCallable[_bridge_pb2.ResumeBridgeRequest, _bridge_pb2.ResumeBridgeResponse]
@@ -53,7 +60,8 @@ class BridgeServiceStub:
 class BridgeServiceAsyncStub(BridgeServiceStub):
     """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
     position, saves the events that match a routing policy as statements, and removes statements whose events were
-    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
+    pruned. If the policy says so, it has a language model extract statements from conversations. A restart, a crash or a
+    pause neither loses nor duplicates anything.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -65,6 +73,12 @@ class BridgeServiceAsyncStub(BridgeServiceStub):
     """UpdateRoutingPolicy changes fields of the policy. The new policy applies to events that are not handled yet, and
     survives restarts.
     """
+    PreviewExtraction: _aio.UnaryUnaryMultiCallable[_bridge_pb2.PreviewExtractionRequest, _bridge_pb2.PreviewExtractionResponse]  # type: ignore[assignment]
+    """PreviewExtraction asks the extractor for the statements in some messages, and shows what would be saved and how
+    duplicates, conflicts and rules would decide. Nothing is saved, but the call counts towards the extractor's budget.
+    FAILED_PRECONDITION if the server has no such extractor, UNAVAILABLE if the extractor cannot be reached, and
+    RESOURCE_EXHAUSTED if its budget is used up.
+    """
     PauseBridge: _aio.UnaryUnaryMultiCallable[_bridge_pb2.PauseBridgeRequest, _bridge_pb2.PauseBridgeResponse]  # type: ignore[assignment]
     """PauseBridge pauses the bridge until it is resumed, also across restarts. Events wait in the feed."""
     ResumeBridge: _aio.UnaryUnaryMultiCallable[_bridge_pb2.ResumeBridgeRequest, _bridge_pb2.ResumeBridgeResponse]  # type: ignore[assignment]
@@ -73,7 +87,8 @@ class BridgeServiceAsyncStub(BridgeServiceStub):
 class BridgeServiceServicer(metaclass=_abc_1.ABCMeta):
     """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
     position, saves the events that match a routing policy as statements, and removes statements whose events were
-    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
+    pruned. If the policy says so, it has a language model extract statements from conversations. A restart, a crash or a
+    pause neither loses nor duplicates anything.
     """
 
     @_abc_1.abstractmethod
@@ -100,6 +115,18 @@ class BridgeServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_bridge_pb2.UpdateRoutingPolicyResponse, _abc.Awaitable[_bridge_pb2.UpdateRoutingPolicyResponse]]:
         """UpdateRoutingPolicy changes fields of the policy. The new policy applies to events that are not handled yet, and
         survives restarts.
+        """
+
+    @_abc_1.abstractmethod
+    def PreviewExtraction(
+        self,
+        request: _bridge_pb2.PreviewExtractionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_bridge_pb2.PreviewExtractionResponse, _abc.Awaitable[_bridge_pb2.PreviewExtractionResponse]]:
+        """PreviewExtraction asks the extractor for the statements in some messages, and shows what would be saved and how
+        duplicates, conflicts and rules would decide. Nothing is saved, but the call counts towards the extractor's budget.
+        FAILED_PRECONDITION if the server has no such extractor, UNAVAILABLE if the extractor cannot be reached, and
+        RESOURCE_EXHAUSTED if its budget is used up.
         """
 
     @_abc_1.abstractmethod

@@ -107,8 +107,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TOOL_NOT_FOUND: _ErrorReason.ValueType  # 38
     """NOT_FOUND. The tool does not exist."""
     ERROR_REASON_TOOL_UNREACHABLE: _ErrorReason.ValueType  # 39
-    """UNAVAILABLE. The endpoint of an operator's tool cannot be reached, or did not answer in time; it is unknown whether
-    the tool has run.
+    """UNAVAILABLE. The endpoint of an operator's tool or extractor cannot be reached, or did not answer in time; it is
+    unknown whether the tool has run.
     """
     ERROR_REASON_TOOL_FAILED: _ErrorReason.ValueType  # 40
     """FAILED_PRECONDITION. The endpoint of an operator's tool answered with an error or with an invalid response."""
@@ -243,8 +243,8 @@ ERROR_REASON_FACT_EXISTS: ErrorReason.ValueType  # 37
 ERROR_REASON_TOOL_NOT_FOUND: ErrorReason.ValueType  # 38
 """NOT_FOUND. The tool does not exist."""
 ERROR_REASON_TOOL_UNREACHABLE: ErrorReason.ValueType  # 39
-"""UNAVAILABLE. The endpoint of an operator's tool cannot be reached, or did not answer in time; it is unknown whether
-the tool has run.
+"""UNAVAILABLE. The endpoint of an operator's tool or extractor cannot be reached, or did not answer in time; it is
+unknown whether the tool has run.
 """
 ERROR_REASON_TOOL_FAILED: ErrorReason.ValueType  # 40
 """FAILED_PRECONDITION. The endpoint of an operator's tool answered with an error or with an invalid response."""

@@ -15,6 +15,7 @@ OWN_PLACE: Final = "{own_label}"
 _TEXT: Final = "the lighthouse keeper counts ships"
 """The query of every caller; it has no name in it, so that two callers get the same scores."""
 _SCOPE: Final = {"user": "{user}"}
+_NO_PERSONA: Final = {"user": "{user}", "persona": "nobody"}
 _OWN_SCOPE: Final = {"user": "{own_user}"}
 _AS_IT_IS: Final = {"conflictPolicy": "CONFLICT_POLICY_IGNORE"}
 
@@ -182,6 +183,8 @@ READS: Final = (
     _probe("EpisodicMemoryService/GetTimelineStatus"),
     _probe("BridgeService/GetBridgeStatus"),
     _probe("BridgeService/GetRoutingPolicy"),
+    # No conversation has this persona, so no extractor is asked.
+    _probe("BridgeService/PreviewExtraction", {"scope": _NO_PERSONA, "conversationId": "{conversation}"}),
     _probe("FactService/GetFact", {"namespace": ["{label}"], "key": "{fact}", "showVersions": True}),
     _probe("FactService/BatchGetFacts", {"names": [{"namespace": ["{label}"], "key": "{fact}"}]}),
     _probe("FactService/SearchFacts", {"query": _TEXT, "filter": {"subtree": True}}),

@@ -141,6 +141,10 @@ class BoundTransaction:
         """See VaultTransaction."""
         raise refused()
 
+    def remove_value(self, key: str) -> None:
+        """See VaultTransaction."""
+        raise refused()
+
     def entomb(self, keys: Sequence[bytes], time: datetime) -> None:
         """See VaultTransaction."""
         raise refused()

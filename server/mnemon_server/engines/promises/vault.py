@@ -32,6 +32,9 @@ class VaultTransaction(Protocol):
     def set_value(self, key: str, value: str) -> None:
         """Stores a small text of the vault's own."""
 
+    def remove_value(self, key: str) -> None:
+        """Removes the text under this key, if there is one."""
+
     def entomb(self, keys: Sequence[bytes], time: datetime) -> None:
         """Stores tombstones of what is erased at that time: hashes that do not tell what they are of. One that is
         stored already keeps the later time.

@@ -88,6 +88,10 @@ class SQLiteTransaction:
         """See VaultTransaction."""
         values.set_value(self._connection, key, value)
 
+    def remove_value(self, key: str) -> None:
+        """See VaultTransaction."""
+        values.remove_value(self._connection, key)
+
     def entomb(self, keys: Sequence[bytes], time: datetime) -> None:
         """See VaultTransaction."""
         tombstones.add(self._connection, keys, to_microseconds(time))

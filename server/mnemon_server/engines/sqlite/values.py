@@ -26,3 +26,8 @@ def stored_values(connection: apsw.Connection, prefix: str) -> dict[str, str]:
 def set_value(connection: apsw.Connection, key: str, text: str) -> None:
     """Stores a text under a key. Replaces the previous one."""
     connection.execute("INSERT OR REPLACE INTO value (key, text) VALUES (?, ?)", (key, text))
+
+
+def remove_value(connection: apsw.Connection, key: str) -> None:
+    """Removes the text under a key."""
+    connection.execute("DELETE FROM value WHERE key = ?", (key,))

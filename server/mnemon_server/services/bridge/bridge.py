@@ -8,7 +8,7 @@ import asyncio
 import logging
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
@@ -16,23 +16,36 @@ from types import TracebackType
 from typing import Self
 
 from mnemon_server.domain.bridge import BridgeActivity, BridgeStatus, RoutingPolicy, UpdatedPolicy
+from mnemon_server.domain.bridge.extraction import ExtractionPreview, ExtractMode, PreviewRequest
 from mnemon_server.domain.changes import ChangeFilter, ChangeType
-from mnemon_server.domain.errors import MnemonError, RevisionMismatchError, StorageFailedError, ThrottledError
+from mnemon_server.domain.errors import (
+    FieldViolation,
+    MnemonError,
+    RevisionMismatchError,
+    StorageFailedError,
+    ThrottledError,
+)
 from mnemon_server.domain.validation import refuse, request_id_violations, revision_violations
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.catch_up import BridgeCatchUp
+from mnemon_server.services.bridge.conversations import ConversationReader
+from mnemon_server.services.bridge.extracting import NO_EXTRACTORS, SETTINGS_OF_MODES, BridgeExtraction, Extractors
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
+from mnemon_server.services.bridge.pending import PendingBatches
+from mnemon_server.services.bridge.preview import ExtractionPreviews
 from mnemon_server.services.bridge.routing import (
     POLICY_FIELDS,
     change_violations,
     changed,
     policy_values,
 )
+from mnemon_server.services.bridge.settling import BatchSettling
 from mnemon_server.services.bridge.state import State
 from mnemon_server.services.bridge.steps import BridgeSteps, resumed
+from mnemon_server.services.events.pruning import EventPruning
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.writing.writes import request_key
 
@@ -90,8 +103,9 @@ class Bridge:
         semantic: SemanticStore,
         *,
         offload: Offload,
-        retry_first_s: float = RETRY_FIRST_S,
-        retry_max_s: float = RETRY_MAX_S,
+        pruning: EventPruning | None = None,
+        extractors: Extractors = NO_EXTRACTORS,
+        retry_s: tuple[float, float] = (RETRY_FIRST_S, RETRY_MAX_S),
     ) -> None:
         """Reads nothing yet. What it gets still belongs to the caller.
 
@@ -100,16 +114,28 @@ class Bridge:
             timeline: has the events that the log names.
             semantic: saves the statements.
             offload: runs the reads.
-            retry_first_s: seconds until the first retry of what failed; they double with each retry.
-            retry_max_s: the most seconds between two retries.
+            pruning: removes events of the timeline.
+            extractors: make statements of conversations.
+            retry_s: seconds until the first retry of what failed, which double with each retry, and the most seconds
+                between two retries.
         """
         self._vault = vault
         self._offload = offload
-        self._retry_first_s, self._retry_max_s = retry_first_s, retry_max_s
+        self._retry_first_s, self._retry_max_s = retry_s
         self._ledger = BridgeLedger(vault, offload)
-        self._steps = BridgeSteps(vault, events, semantic, self._ledger, offload)
+        pending = PendingBatches(vault, self._ledger, extractors.settings.batch, offload)
+        self._steps = BridgeSteps(vault, events, semantic, self._ledger, pending, offload)
         self._catch_up = BridgeCatchUp(vault, events, self._ledger, self._steps, offload)
         self._queue = BridgeQueue(vault.changes)
+        # What the bridge and the extraction change is changed in turn.
+        self._turn = asyncio.Lock()
+        reader = ConversationReader(events, semantic, extractors.settings.context, offload)
+        settling = BatchSettling(
+            vault, semantic, self._ledger, pending, reader, pruning or EventPruning(events, offload)
+        )
+        self._extractors = extractors
+        self._extraction = BridgeExtraction(self._ledger, pending, reader, settling, self._turn, extractors)
+        self._previews = ExtractionPreviews(vault, semantic, reader, extractors, offload)
         self._counting = asyncio.Lock()
         self._depth = 0
         self._wake, self._hurry = asyncio.Event(), asyncio.Event()
@@ -118,6 +144,7 @@ class Bridge:
         self._failed_with: type[Exception] | None = None
         self._is_checked = False
         self._task: asyncio.Task[None] | None = None
+        self._extracting: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -136,15 +163,17 @@ class Bridge:
             await self._ledger.load()
         # In its own context: its work is not part of a request.
         self._task = asyncio.create_task(self._run(), context=Context())
+        self._extracting = asyncio.create_task(self._extraction.run(), context=Context())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._unsubscribe()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        tasks = [task for task in (self._task, self._extracting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         # If this fails, the log is read again from the position that was stored last.
         with suppress(MnemonError):
             await self._ledger.keep()
@@ -159,9 +188,10 @@ class Bridge:
             with suppress(MnemonError):
                 await self._ledger.load()
         state = self._ledger.state
+        extraction_message = self._extraction.problem if state.extraction.waiting else ""
         return BridgeStatus(
             activity=self._activity_of(state),
-            is_waiting=bool(self._problem),
+            is_waiting=bool(self._problem or extraction_message),
             message=self._message(state),
             routed_count=state.routed,
             skipped_counts=dict(state.skipped),
@@ -173,6 +203,8 @@ class Bridge:
             segment_count=state.segment_count,
             handled_time=state.handled_time,
             policy=self._ledger.policy,
+            extraction=state.extraction,
+            extraction_message=extraction_message,
         )
 
     async def policy(self) -> RoutingPolicy:
@@ -197,7 +229,7 @@ class Bridge:
             StorageFullError, StorageFailedError: see RecordEngine.
         """
         of_call = (*request_id_violations(request_id), *revision_violations(expected_revision))
-        refuse([*change_violations(change, mask), *of_call])
+        refuse([*change_violations(change, mask), *self._extractor_violations(change, mask), *of_call])
 
         def update(policy: RoutingPolicy) -> RoutingPolicy:
             if expected_revision not in (None, policy.revision):
@@ -206,7 +238,14 @@ class Bridge:
 
         asked = policy_values(changed(RoutingPolicy(), change, mask))
         key = request_key(request_id, "update-routing-policy", asked, sorted({*mask}), expected_revision)
-        return await self._ledger.update_policy(update, key)
+        updated = await self._ledger.update_policy(update, key)
+        self._extraction.wake()
+        return updated
+
+    async def preview_extraction(self, asked: PreviewRequest) -> ExtractionPreview:
+        """What extracting some messages would save; saves nothing. Raises as `ExtractionPreviews.preview`."""
+        policy = await self.policy()
+        return await self._previews.preview(asked, policy.extract, policy.content_max)
 
     async def pause(self, *, request_id: str = "") -> bool:
         """Stops the bridge until it is resumed, even after a restart. Meanwhile the log keeps what it does not handle.
@@ -233,6 +272,7 @@ class Bridge:
         receipt = await self._ledger.change(program, request=request_key(request_id, "resume-bridge"))
         log.info("bridge: resumed by a call")
         self._hurry.set()
+        self._extraction.resume()
         return receipt.replayed
 
     # The task
@@ -241,7 +281,10 @@ class Bridge:
         retry_s = self._retry_first_s
         while True:
             try:
-                more = await self._step()
+                async with self._turn:
+                    more = await self._step()
+                if self._ledger.policy.extract is not ExtractMode.OFF:
+                    self._extraction.wake()
                 self._report("")
                 retry_s = self._retry_first_s
                 if not more:
@@ -250,7 +293,8 @@ class Bridge:
                 continue
             except Exception as error:  # noqa: BLE001 - the log keeps the changes that are not yet handled
                 self._report(_told(error), error)
-                await self._make_room(error)
+                async with self._turn:
+                    await self._make_room(error)
                 await self._wait_to_retry(retry_s)
                 retry_s = min(2 * retry_s, self._retry_max_s)
 
@@ -316,6 +360,11 @@ class Bridge:
             return BridgeActivity.PAUSED
         return BridgeActivity.RUNNING if state.suspension is None else BridgeActivity.SUSPENDED
 
+    def _extractor_violations(self, change: RoutingPolicy, mask: Sequence[str]) -> Iterator[FieldViolation]:
+        if "extract" in mask and change.extract not in (ExtractMode.OFF, *self._extractors.desks):
+            setting = SETTINGS_OF_MODES[change.extract]
+            yield FieldViolation("policy.extract", f"must not be {change.extract}: this server has no {setting}")
+
     def _message(self, state: State) -> str:
         if self._task is None:
             return "the bridge is turned off"
@@ -325,6 +374,8 @@ class Bridge:
             return f"suspended by the timeline: {state.suspension.message}"
         if self._problem:
             return f"the bridge waits: {self._problem}"
+        if state.catch_up is None and state.extraction.waiting and self._extraction.problem:
+            return f"the extraction waits: {self._extraction.problem}"
         return "the log has a gap: the missing events are read from the timeline" if state.catch_up is not None else ""
 
     async def _queue_depth(self, state: State) -> int:

@@ -14,6 +14,8 @@ from mnemon_server.domain.bridge import (
     RoutingMode,
     RoutingPolicy,
 )
+from mnemon_server.domain.bridge.extraction import ExtractMode
+from mnemon_server.domain.conversations import MESSAGE_TYPE
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.events import EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, Event
 from mnemon_server.domain.semantic import ConflictPolicy, SemanticMemory
@@ -27,6 +29,7 @@ POLICY_FIELDS = (
     "on_prune",
     "demoted_importance",
     "conflict_policy",
+    "extract",
 )
 """The fields of a policy that can be changed."""
 SOURCE_DEFAULT = "conversation"
@@ -51,6 +54,8 @@ class Skip(StrEnum):
     """It came with an import that keeps its events from the bridge."""
     FAILED = "failed"
     """It could not be saved in any attempt, although others could; the log says why."""
+    NOT_EXTRACTED = "not_extracted"
+    """The extractor's answers about its conversation were refused in every attempt."""
 
 
 def skip_reason(policy: RoutingPolicy, event_type: str, importance: float | None) -> Skip | None:
@@ -62,6 +67,11 @@ def skip_reason(policy: RoutingPolicy, event_type: str, importance: float | None
     if not is_important:
         return Skip.IMPORTANCE
     return None if is_of_type else Skip.EVENT_TYPE
+
+
+def is_extracted(policy: RoutingPolicy, event_type: str, conversation: str) -> bool:
+    """Whether an event is a message that the policy gives to the extractor."""
+    return policy.extract is not ExtractMode.OFF and event_type == MESSAGE_TYPE and bool(conversation)
 
 
 def statement_of(event: Event, policy: RoutingPolicy) -> SemanticMemory:
@@ -139,6 +149,7 @@ def policy_values(policy: RoutingPolicy) -> dict[str, Any]:
         "on_prune": policy.on_prune,
         "demoted_importance": policy.demoted_importance,
         "conflict_policy": policy.conflict_policy,
+        "extract": policy.extract,
     }
 
 
@@ -152,7 +163,8 @@ def policy_of(values: Mapping[str, Any]) -> RoutingPolicy:
         on_prune=PruneAction(values["on_prune"]),
         demoted_importance=values["demoted_importance"],
         conflict_policy=ConflictPolicy(values["conflict_policy"]),
-        # Older vaults stored policies without a revision.
+        # Older vaults stored policies without these two.
+        extract=ExtractMode(values.get("extract", ExtractMode.OFF)),
         revision=values.get("revision", 1),
     )
 

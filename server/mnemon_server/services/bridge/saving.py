@@ -13,9 +13,10 @@ from mnemon_server.domain.events import Event
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SaveSemantic, SemanticMemory
 from mnemon_server.engines.promises.vault import VaultTransaction
+from mnemon_server.services.bridge.pending import PendingWrites, StoredMessage
 from mnemon_server.services.bridge.routing import Skip, statement_of
 from mnemon_server.services.bridge.state import State
-from mnemon_server.services.semantic.event_linking import add_link
+from mnemon_server.services.semantic.event_linking import add_links
 from mnemon_server.services.semantic.event_links import is_bridged
 from mnemon_server.services.semantic.saving import SaveProgram
 from mnemon_server.services.semantic.store import SemanticStore
@@ -32,7 +33,10 @@ class Item:
     """The fields of the state after it was handled."""
     event: Event | None = None
     skip: Skip | None = None
-    """If there is neither event nor reason, it was handled before, and is not counted again."""
+    message: StoredMessage | None = None
+    """An event that waits for the extractor instead of being saved. If there is none of the three, it was handled
+    before, and is not counted again.
+    """
 
 
 @dataclass(slots=True)
@@ -41,6 +45,7 @@ class Tally:
 
     routed: int = 0
     linked: int = 0
+    queued: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
     handled: int = 0
@@ -53,6 +58,7 @@ class Tally:
     def applied(self, state: State) -> State:
         """The state after the batch."""
         counted = state.counted(routed=self.routed, linked=self.linked, skipped=self.skipped)
+        counted = counted.extracting(waiting=self.queued)
         handled = max(state.timeline_sequence, self.progress.get("timeline_sequence", 0))
         return replace(counted, **self.progress | {"timeline_sequence": handled})
 
@@ -65,8 +71,8 @@ class Batch:
     programs: Sequence[SaveProgram | MnemonError]
     """One for each item with an event."""
 
-    def save(self, tx: VaultTransaction) -> Tally:
-        """Saves the items in their order, up to the first for which there is no room.
+    def save(self, tx: VaultTransaction, pending: PendingWrites) -> Tally:
+        """Saves the items in their order, up to the first for which there is no room; adds messages to `pending`.
 
         Raises:
             ThrottledError: there was no room for the first one.
@@ -75,7 +81,11 @@ class Batch:
         erased = iter(erased_events(tx, [item.event for item in self.items if item.event is not None]))
         for number, item in enumerate(self.items):
             try:
-                _handle(tx, item, programs, tally, erased)
+                if item.message is not None:
+                    pending.add(item.message)
+                    tally.queued += 1
+                else:
+                    _handle(tx, item, programs, tally, erased)
             except ThrottledError:
                 # It refuses before it writes, so there is nothing to undo.
                 if not number:
@@ -138,13 +148,18 @@ def _handle(
     if isinstance(program, MnemonError):
         tally.skip(Skip.INVALID)
         return
+    save_statement(tx, program, [item.event], tally)
+
+
+def save_statement(tx: VaultTransaction, program: SaveProgram, sources: Sequence[Event], tally: Tally) -> None:
+    """Saves the statement that these events are the sources of, and counts what became of it."""
     saved = program.save(tx)
     if saved.duplicate and saved.memory is not None:
-        _link(tx, saved.memory.memory_id, item.event, tally)
+        _link(tx, saved.memory.memory_id, sources, tally)
     elif saved.memory is None:
         tally.skip(Skip.REJECTED)
     elif equal_id := _superseded_equal(saved.decision, program.memory.memory_id):
-        _link(tx, equal_id, item.event, tally)
+        _link(tx, equal_id, sources, tally)
     else:
         tally.routed += 1
 
@@ -157,11 +172,12 @@ def _superseded_equal(decision: Decision | None, memory_id: str) -> str:
     return decision.candidate_id if lost_again else ""
 
 
-def _link(tx: VaultTransaction, memory_id: str, event: Event, tally: Tally) -> None:
-    """Links a known statement to the event, unless a caller saved it directly: that one stands on its own."""
+def _link(tx: VaultTransaction, memory_id: str, sources: Sequence[Event], tally: Tally) -> None:
+    """Links a known statement to the events, unless a caller saved it directly: that one stands on its own."""
     [known] = tx.collection(SEMANTIC).get_documents([memory_id])
     if known is None or not is_bridged(known.metadata):
         tally.skip(Skip.KNOWN)
         return
-    add_link(tx, known, event.event_id, event.importance)
+    importance = max((each.importance for each in sources if each.importance is not None), default=None)
+    add_links(tx, known, [each.event_id for each in sources], importance)
     tally.linked += 1

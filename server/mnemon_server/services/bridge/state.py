@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from mnemon_server.domain.bridge import ExtractionCounts
 from mnemon_server.domain.clock import from_microseconds
 
 STATE_KEY, POLICY_KEY = "bridge.state", "bridge.policy"
@@ -56,6 +57,7 @@ class State:
     segment_count: int = 0
     handled_us: int | None = None
     """When the last handled event was committed, in microseconds since 1970."""
+    extraction: ExtractionCounts = field(default_factory=ExtractionCounts)
 
     @property
     def handled_time(self) -> datetime | None:
@@ -69,10 +71,35 @@ class State:
 
     def counted(self, *, routed: int = 0, linked: int = 0, skipped: Mapping[str, int] | None = None) -> "State":
         """The state with these counts added."""
-        counts = dict(self.skipped)
-        for reason, count in (skipped or {}).items():
-            counts[reason] = counts.get(reason, 0) + count
+        counts = summed(self.skipped, skipped or {})
         return replace(self, routed=self.routed + routed, linked=self.linked + linked, skipped=counts)
+
+    def extracting(
+        self,
+        *,
+        waiting: int = 0,
+        messages: int = 0,
+        statements: int = 0,
+        refused: Mapping[str, int] | None = None,
+        calls: int = 0,
+        tokens: int = 0,
+    ) -> "State":
+        """The state with these counts of the extraction added."""
+        before = self.extraction
+        after = ExtractionCounts(
+            waiting=before.waiting + waiting,
+            messages=before.messages + messages,
+            statements=before.statements + statements,
+            refused=summed(before.refused, refused or {}),
+            calls=before.calls + calls,
+            tokens=before.tokens + tokens,
+        )
+        return replace(self, extraction=after)
+
+
+def summed(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    """The counts of both."""
+    return {name: counts.get(name, 0) + more.get(name, 0) for name in (*counts, *more)}
 
 
 def state_to_json(state: State) -> str:
@@ -87,6 +114,8 @@ def state_from_json(text: str | None) -> State:
     values: dict[str, Any] = json.loads(text)
     suspension, catch_up = values.pop("suspension"), values.pop("catch_up")
     return State(
+        # States of older versions have no such counts.
+        extraction=ExtractionCounts(**values.pop("extraction", {})),
         **values,
         suspension=Suspension(**suspension) if suspension else None,
         catch_up=CatchUp(**catch_up) if catch_up else None,

@@ -21,9 +21,10 @@ from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.feed import FOLLOWED, items_of_log, runs_of, suspension_of
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
+from mnemon_server.services.bridge.pending import PendingBatch, PendingBatches
 from mnemon_server.services.bridge.reconciliation import Reconciled, linked_to, reconcile
 from mnemon_server.services.bridge.routing import Skip
-from mnemon_server.services.bridge.saving import Item, can_save, prepared
+from mnemon_server.services.bridge.saving import Item, Tally, can_save, prepared
 from mnemon_server.services.bridge.state import State, Suspension
 from mnemon_server.services.feed.identity import details_of
 from mnemon_server.services.semantic.store import SemanticStore
@@ -44,7 +45,13 @@ class BridgeSteps:
     """Moves the state of a ledger along the log. One task at a time may call it."""
 
     def __init__(
-        self, vault: Vault, events: EventEngine, semantic: SemanticStore, ledger: BridgeLedger, offload: Offload
+        self,
+        vault: Vault,
+        events: EventEngine,
+        semantic: SemanticStore,
+        ledger: BridgeLedger,
+        pending: PendingBatches,
+        offload: Offload,
     ) -> None:
         self._vault = vault
         self._log = vault.changes
@@ -52,6 +59,7 @@ class BridgeSteps:
         self._semantic = semantic
         self._records = vault.collection(SEMANTIC)
         self._ledger = ledger
+        self._pending = pending
         self._offload = offload
         self._batch_max = BATCH_MAX
         self._attempts = 0
@@ -145,17 +153,18 @@ class BridgeSteps:
             return await self._commit_batch(version, given_up, policy)
 
     async def _commit_batch(self, version: int, items: Sequence[Item], policy: RoutingPolicy) -> int:
-        handled = 0
+        tally, changed = Tally(), dict[str, PendingBatch | None]()
         async with prepared(self._semantic, items, policy) as batch:
 
             def program(tx: VaultTransaction, state: State) -> State:
-                nonlocal handled
-                tally = batch.save(tx)
-                handled = tally.handled
+                nonlocal tally, changed
+                pending = self._pending.writes(tx)
+                tally, changed = batch.save(tx, pending), pending.changed
                 return tally.applied(state)
 
             await self._ledger.commit(version, program)
-        return handled
+        self._pending.apply(changed)
+        return tally.handled
 
     async def _is_to_blame(self, items: Sequence[Item]) -> bool:
         """Whether the only event among the items keeps failing while others can be saved."""
@@ -238,10 +247,10 @@ def _sign_of_health(change: Change) -> str:
 
 
 def _batch(items: Sequence[Item], start: int, events_max: int) -> Sequence[Item]:
-    """The items from `start` on, with at most `events_max` events."""
+    """The items from `start` on, with at most `events_max` events to save or to add to batches."""
     events = 0
     for end in range(start, len(items)):
-        events += items[end].event is not None
+        events += items[end].event is not None or items[end].message is not None
         if events > events_max:
             return items[start:end]
     return items[start:]

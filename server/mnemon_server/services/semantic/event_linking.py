@@ -1,5 +1,6 @@
 """Adds and removes the links of stored statements to events, for the bridge and for callers that save the same."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mnemon_server.domain.bridge import LINK_KEY
@@ -30,15 +31,15 @@ def told_directly(tx: VaultTransaction, saved: SavedSemantic, given: SemanticMem
     )
 
 
-def add_link(tx: VaultTransaction, document: Document, event_id: str, importance: float | None) -> None:
-    """Links a statement to one more event; a demoted statement gets the importance of that event."""
+def add_links(tx: VaultTransaction, document: Document, event_ids: Sequence[str], importance: float | None) -> None:
+    """Links a statement to more events; a demoted statement gets the importance that they give it."""
     links = links_of(document.metadata)
-    if event_id in links:
+    if set(event_ids).issubset(links):
         return
     stored = document.fields.get("importance")
     known = stored if isinstance(stored, float) else None
     wanted = highest(known, importance) if PRUNED_KEY in document.metadata else known
-    change(tx, document.doc_id, with_links(document.metadata, (*links, event_id)), importance=wanted)
+    change(tx, document.doc_id, with_links(document.metadata, (*links, *event_ids)), importance=wanted)
 
 
 def highest(first: float | None, second: float | None) -> float | None:

@@ -269,17 +269,22 @@ class SemanticSaving:
         return writes
 
     @asynccontextmanager
-    async def prepared(self, requests: Sequence[SaveSemantic]) -> AsyncIterator[list[SaveProgram | MnemonError]]:
+    async def prepared(
+        self, requests: Sequence[SaveSemantic], judged: Sequence[Judged] = ()
+    ) -> AsyncIterator[list[SaveProgram | MnemonError]]:
         """Yields one program for each statement, which saves it in a transaction of the caller, or its error.
 
         The transaction must end before the block does: until then, room is reserved, and the time counts as that of a
-        save.
+        save. No judge is asked; `judged` is what is known of each statement, or empty.
 
         Raises:
             ThrottledError: writes are held back.
         """
         problems = [problem(self._violations(request)) for request in requests]
-        valid = [request for request, found in zip(requests, problems, strict=True) if found is None]
+        said = judged or [NOT_JUDGED] * len(requests)
+        valid = [
+            (request, known) for request, known, found in zip(requests, said, problems, strict=True) if found is None
+        ]
         with self._pressure.write(max(1, len(valid))):
             room = self._capacity.claim(len(valid))
             try:
@@ -289,15 +294,17 @@ class SemanticSaving:
                 if room is not Room.NONE:
                     self._capacity.release(len(valid))
 
-    async def _programs(self, requests: Sequence[SaveSemantic], room: Room) -> list[SaveProgram | MnemonError]:
+    async def _programs(
+        self, requests: Sequence[tuple[SaveSemantic, Judged]], room: Room
+    ) -> list[SaveProgram | MnemonError]:
         if room is Room.NONE:
             # Duplicates are still found: they need no embedding.
-            return [self._program(request, None, room) for request in requests]
-        contents = [request.memory.content for request in requests]
-        vectors = await vectors_of(self._embedder, contents, [request.embedding for request in requests])
+            return [self._program(request, None, room) for request, _ in requests]
+        contents = [request.memory.content for request, _ in requests]
+        vectors = await vectors_of(self._embedder, contents, [request.embedding for request, _ in requests])
         return [
-            vector if isinstance(vector, MnemonError) else self._program(request, vector, room)
-            for request, vector in zip(requests, vectors, strict=True)
+            vector if isinstance(vector, MnemonError) else self._program(request, vector, room, judged)
+            for (request, judged), vector in zip(requests, vectors, strict=True)
         ]
 
     def _hand_over(

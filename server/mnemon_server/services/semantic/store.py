@@ -46,7 +46,7 @@ from mnemon_server.services.semantic.checks import deletion_violations
 from mnemon_server.services.semantic.deletion import Deletion, delete, find_targets, from_answer
 from mnemon_server.services.semantic.filters import filter_violations, record_filter, unmet_violations
 from mnemon_server.services.semantic.health import Capacity, SemanticHealth
-from mnemon_server.services.semantic.resolver import Resolver
+from mnemon_server.services.semantic.resolver import Judged, Resolver
 from mnemon_server.services.semantic.saving import SaveProgram, SemanticSaving
 from mnemon_server.services.semantic.search import SemanticSearch
 from mnemon_server.services.semantic.stored_form import to_semantic
@@ -275,12 +275,12 @@ class SemanticStore:
 
     @asynccontextmanager
     async def prepared(
-        self, requests: Sequence[SaveSemantic]
+        self, requests: Sequence[SaveSemantic], judged: Sequence[Judged] = ()
     ) -> AsyncIterator[builtins.list[SaveProgram | MnemonError]]:
         """Yields the programs that save these statements in a transaction of the caller; see SemanticSaving."""
         self._check_warm()
         try:
-            async with self._saving.prepared(requests) as programs:
+            async with self._saving.prepared(requests, judged) as programs:
                 yield programs
         finally:
             self._health.notice()

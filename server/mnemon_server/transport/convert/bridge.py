@@ -1,6 +1,7 @@
 """The bridge service's requests and answers."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from itertools import chain
 
 from mnemon.v1 import bridge_pb2 as pb
@@ -10,16 +11,21 @@ from mnemon_server.domain.bridge import (
     EVENT_TYPES_DEFAULT,
     BridgeActivity,
     BridgeStatus,
+    ExtractionCounts,
     PruneAction,
     RoutingMode,
     RoutingPolicy,
 )
+from mnemon_server.domain.bridge.extraction import ExtractionPreview, ExtractMode, PreviewRequest, Refusal, Turn
 from mnemon_server.domain.semantic import ConflictPolicy
 from mnemon_server.domain.validation import request_id_violations
+from mnemon_server.services.bridge.conversations import DEFAULT_ROLE
+from mnemon_server.services.bridge.preview import preview_violations
 from mnemon_server.services.bridge.routing import Skip, change_violations
-from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES
+from mnemon_server.transport.convert.decisions import fill_decision
+from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES, fill_memory
 from mnemon_server.transport.convert.shared.reader import Reader, named, require
-from mnemon_server.wire.values import duration_to_pb, fill_time
+from mnemon_server.wire.values import duration_to_pb, fill_time, scope_of
 
 _MODES_TO_PB = {mode: pb.RoutingMode.Value(f"ROUTING_MODE_{mode.name}") for mode in RoutingMode}
 _ACTIONS_TO_PB = {action: pb.PruneAction.Value(f"PRUNE_ACTION_{action.name}") for action in PruneAction}
@@ -31,6 +37,10 @@ _STATES_TO_PB = {
 }
 _SKIPS_TO_PB: Mapping[str, pb.SkipReason.ValueType] = {
     reason: pb.SkipReason.Value(f"SKIP_REASON_{reason.name}") for reason in Skip
+}
+_EXTRACT_MODES_TO_PB = {mode: pb.ExtractMode.Value(f"EXTRACT_MODE_{mode.name}") for mode in ExtractMode}
+_REFUSALS_TO_PB: Mapping[str, pb.ExtractionRefusal.ValueType] = {
+    reason: pb.ExtractionRefusal.Value(f"EXTRACTION_REFUSAL_{reason.name}") for reason in Refusal
 }
 _CONFLICT_POLICIES_TO_PB = {
     policy: semantic_pb2.ConflictPolicy.Value(f"CONFLICT_POLICY_{policy.name}") for policy in ConflictPolicy
@@ -48,6 +58,7 @@ def policy_to_pb(policy: RoutingPolicy) -> pb.RoutingPolicy:
         demoted_importance=policy.demoted_importance,
         conflict_policy=_CONFLICT_POLICIES_TO_PB[policy.conflict_policy],
         revision=policy.revision,
+        extract=_EXTRACT_MODES_TO_PB[policy.extract],
     )
 
 
@@ -72,7 +83,50 @@ def status_to_pb(status: BridgeStatus) -> pb.GetBridgeStatusResponse:
     )
     if status.handled_time is not None:
         fill_time(message.handled_time, status.handled_time)
+    if status.policy.extract is not ExtractMode.OFF or status.extraction != ExtractionCounts():
+        message.extraction.CopyFrom(_extraction_to_pb(status))
     return message
+
+
+def preview_to_pb(preview: ExtractionPreview) -> pb.PreviewExtractionResponse:
+    """What would be saved."""
+    message = pb.PreviewExtractionResponse(
+        summary=preview.summary,
+        refusal=_REFUSALS_TO_PB[preview.refusal] if preview.refusal else pb.EXTRACTION_REFUSAL_UNSPECIFIED,
+        refusal_message=preview.message,
+        message_count=preview.message_count,
+        token_count=preview.tokens,
+    )
+    for each in preview.statements:
+        statement = message.statements.add(
+            content=each.extracted.content,
+            message_ids=each.extracted.message_ids,
+            updates=each.extracted.updates,
+            duplicate=each.saved.duplicate,
+        )
+        if each.saved.memory is not None:
+            fill_memory(statement.memory, each.saved.memory)
+        if each.saved.decision is not None:
+            fill_decision(statement.decision, each.saved.decision)
+    return message
+
+
+def _extraction_to_pb(status: BridgeStatus) -> pb.ExtractionStatus:
+    counts = status.extraction
+    return pb.ExtractionStatus(
+        message=status.extraction_message,
+        waiting_count=counts.waiting,
+        extracted_count=counts.messages,
+        statement_count=counts.statements,
+        refused_counts=[
+            pb.ExtractionRefusalCount(
+                reason=_REFUSALS_TO_PB.get(reason, pb.EXTRACTION_REFUSAL_UNSPECIFIED), count=count
+            )
+            for reason, count in sorted(counts.refused.items())
+        ],
+        call_count=counts.calls,
+        token_count=counts.tokens,
+    )
 
 
 def _state_of(status: BridgeStatus) -> common_pb2.State.ValueType:
@@ -90,6 +144,12 @@ PRUNE_ACTIONS: Mapping[int, PruneAction] = {
     pb.PRUNE_ACTION_DELETE: PruneAction.DELETE,
     pb.PRUNE_ACTION_DEMOTE: PruneAction.DEMOTE,
 }
+EXTRACT_MODES: Mapping[int, ExtractMode] = {
+    pb.EXTRACT_MODE_UNSPECIFIED: ExtractMode.OFF,
+    pb.EXTRACT_MODE_OFF: ExtractMode.OFF,
+    pb.EXTRACT_MODE_MODEL: ExtractMode.MODEL,
+    pb.EXTRACT_MODE_SERVICE: ExtractMode.SERVICE,
+}
 _DEFAULT = RoutingPolicy()
 
 
@@ -104,6 +164,30 @@ def read_update(request: pb.UpdateRoutingPolicyRequest) -> RoutingPolicy:
     return policy
 
 
+def read_preview(request: pb.PreviewExtractionRequest) -> PreviewRequest:
+    """Which messages are previewed, and by which extractor."""
+    reader = Reader()
+    now = datetime.now(UTC)
+    asked = PreviewRequest(
+        scope=scope_of(request),
+        conversation=request.conversation_id,
+        last=request.last,
+        messages=[
+            Turn(
+                message_id=each.message_id,
+                role=each.role or DEFAULT_ROLE,
+                name=each.name,
+                content=each.content,
+                time=reader.time(f"messages[{number}].message_time", each, "message_time") or now,
+            )
+            for number, each in enumerate(request.messages)
+        ],
+        mode=reader.enum("extract", request.extract, EXTRACT_MODES),
+    )
+    reader.finish(preview_violations(asked))
+    return asked
+
+
 def _policy(reader: Reader, message: pb.RoutingPolicy) -> RoutingPolicy:
     """The policy; unset fields have their defaults."""
     return RoutingPolicy(
@@ -116,4 +200,5 @@ def _policy(reader: Reader, message: pb.RoutingPolicy) -> RoutingPolicy:
             message.demoted_importance if message.HasField("demoted_importance") else _DEFAULT.demoted_importance
         ),
         conflict_policy=reader.enum("policy.conflict_policy", message.conflict_policy, CONFLICT_POLICIES),
+        extract=reader.enum("policy.extract", message.extract, EXTRACT_MODES),
     )

@@ -42,6 +42,14 @@ class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
             )
         return pb.UpdateRoutingPolicyResponse(policy=convert.policy_to_pb(updated.policy), replayed=updated.replayed)
 
+    async def PreviewExtraction(  # noqa: N802
+        self, request: pb.PreviewExtractionRequest, context: Context
+    ) -> pb.PreviewExtractionResponse:
+        asked = convert.read_preview(request)
+        async with self.vault(context) as vault:
+            preview = await vault.bridge.preview_extraction(asked)
+        return convert.preview_to_pb(preview)
+
     async def PauseBridge(  # noqa: N802
         self, request: pb.PauseBridgeRequest, context: Context
     ) -> pb.PauseBridgeResponse:

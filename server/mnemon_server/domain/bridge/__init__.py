@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from mnemon_server.domain.bridge.extraction import ExtractMode
 from mnemon_server.domain.semantic import ConflictPolicy
 
 EVENT_TYPES_DEFAULT = frozenset({"task", "reminder", "conversation"})
@@ -41,6 +42,7 @@ class RoutingPolicy:
     on_prune: PruneAction = PruneAction.DELETE
     demoted_importance: float = 0.1
     conflict_policy: ConflictPolicy = ConflictPolicy.IGNORE
+    extract: ExtractMode = ExtractMode.OFF
     revision: int = field(default=1, compare=False)
 
 
@@ -61,6 +63,22 @@ class BridgeActivity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionCounts:
+    """What was extracted from conversations, since the vault was created."""
+
+    waiting: int = 0
+    """Messages that wait for the extractor now."""
+    messages: int = 0
+    """Messages whose statements were saved."""
+    statements: int = 0
+    """Statements that were saved."""
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """Answers that were refused, by reason."""
+    calls: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeStatus:
     """The status of the bridge; see `GetBridgeStatusResponse` in the protos. Counts start when the vault is created."""
 
@@ -78,3 +96,6 @@ class BridgeStatus:
     segment_count: int = 0
     handled_time: datetime | None = None
     policy: RoutingPolicy = RoutingPolicy()
+    extraction: ExtractionCounts = ExtractionCounts()
+    extraction_message: str = ""
+    """Why messages wait for the extractor longer than usual."""

@@ -1,0 +1,181 @@
+"""Reads what an extractor gets: the messages of a batch, those before them, the summary, and what is already known."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mnemon_server.domain.bridge.extraction import (
+    MESSAGE_CHARACTERS_MAX,
+    ExtractionRequest,
+    Known,
+    Turn,
+)
+from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.conversations import MESSAGE_TYPE, SPEAKER_KEY, SUMMARY_TYPE
+from mnemon_server.domain.events import Event, EventSelection, StoredEvent
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.semantic import SemanticFilter, SemanticMatch, SimilarQuery
+from mnemon_server.engines.promises.events import EventEngine
+from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.wire.events import decode
+
+ROLE_KEY = "role"
+"""Metadata that says who speaks, if the source of the event does not."""
+DEFAULT_ROLE = "user"
+NOT_SEARCHED = frozenset({"tool", "system"})
+SEARCHES_MAX = 8
+"""The newest messages for which known statements are searched."""
+MATCHES_MAX = 5
+QUERY_CHARACTERS_MAX = 2_000
+READ_MAX = 64
+"""Events read to find those of the same scope: an id may be that of a conversation in several scopes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextLimits:
+    """What goes along with the messages of a batch."""
+
+    earlier_max: int = 6
+    """Messages before them."""
+    known_max: int = 10
+    """Known statements."""
+
+
+class ConversationReader:
+    """Reads conversations of a vault; any number of calls at the same time."""
+
+    def __init__(
+        self,
+        events: EventEngine,
+        semantic: SemanticStore,
+        limits: ContextLimits,
+        offload: Offload,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._events = events
+        self._semantic = semantic
+        self._limits = limits
+        self._offload = offload
+        self._clock = clock
+
+    async def messages(self, sequences: Sequence[int]) -> list[Event]:
+        """The messages that still exist, in their order."""
+        return await self._offload(self._read, sequences)
+
+    async def newest(self, scope: Scope, conversation: str, last: int) -> tuple[list[Event], int]:
+        """The newest messages of a conversation, in their order, and the sequence of the first; 0 if it has none."""
+        return await self._offload(self._newest, scope, conversation, last)
+
+    async def request(
+        self, messages: Sequence[Event], before: int, content_max: int, refusal: str = ""
+    ) -> ExtractionRequest:
+        """The request about stored messages of one conversation; `before` is the sequence of the first."""
+        scope, conversation = messages[0].scope, messages[0].conversation
+        earlier, summary = await self._offload(self._context, scope, conversation, before)
+        return await self.request_of(
+            scope, conversation, turns(messages), content_max, earlier=turns(earlier), summary=summary, refusal=refusal
+        )
+
+    async def request_of(
+        self,
+        scope: Scope,
+        conversation: str,
+        messages: Sequence[Turn],
+        content_max: int,
+        *,
+        earlier: Sequence[Turn] = (),
+        summary: str = "",
+        refusal: str = "",
+    ) -> ExtractionRequest:
+        """The request about messages, with what is known."""
+        return ExtractionRequest(
+            scope=scope,
+            conversation=conversation,
+            messages=messages,
+            now=self._clock(),
+            content_max=content_max,
+            earlier=earlier,
+            known=await self._known(scope, messages),
+            summary=summary,
+            refusal=refusal,
+        )
+
+    async def _known(self, scope: Scope, messages: Sequence[Turn]) -> list[Known]:
+        """The statements that match any of the messages best."""
+        asked = [turn for turn in messages if turn.role not in NOT_SEARCHED][-SEARCHES_MAX:]
+        where = SemanticFilter(scope=Scope(user=scope.user, household=scope.household, persona=scope.persona))
+        best: dict[str, SemanticMatch] = {}
+        for turn in asked if self._limits.known_max else ():
+            query = SimilarQuery(text=turn.content[:QUERY_CHARACTERS_MAX], top_k=MATCHES_MAX, where=where)
+            for match in (await self._semantic.search(query)).results:
+                found = match.memory
+                # A filter without a household or a persona matches any.
+                is_comparable = (found.scope.household, found.scope.persona) == (scope.household, scope.persona)
+                before = best.get(found.memory_id)
+                if is_comparable and (before is None or match.score > before.score):
+                    best[found.memory_id] = match
+        matches = sorted(best.values(), key=lambda match: -match.score)[: self._limits.known_max]
+        return [_known(match) for match in matches]
+
+    def _read(self, sequences: Sequence[int]) -> list[Event]:
+        return _decoded(self._events.read(sequences))
+
+    def _newest(self, scope: Scope, conversation: str, last: int, before: int | None = None) -> tuple[list[Event], int]:
+        found = self._events.sequences(_of(MESSAGE_TYPE, scope, conversation))
+        if before is not None:
+            found = found[found < before]
+        stored = self._events.read(found[-max(last, READ_MAX) :].tolist())
+        same = [
+            (each.sequence, event) for each, event in zip(stored, _decoded(stored), strict=True) if event.scope == scope
+        ]
+        newest = same[-last:] if last else []
+        return [event for _, event in newest], newest[0][0] if newest else 0
+
+    def _context(self, scope: Scope, conversation: str, before: int) -> tuple[list[Event], str]:
+        earlier, _ = self._newest(scope, conversation, self._limits.earlier_max, before)
+        summaries = self._events.window(_of(SUMMARY_TYPE, scope, conversation), limit=READ_MAX).events
+        summary = next((event.content for event in _decoded(summaries) if event.scope == scope), "")
+        return earlier, summary
+
+
+def turns(messages: Iterable[Event]) -> list[Turn]:
+    """The messages as an extractor gets them."""
+    return [_turn(event) for event in messages]
+
+
+def _turn(event: Event) -> Turn:
+    role = event.source or _text(event, ROLE_KEY) or DEFAULT_ROLE
+    name = _text(event, SPEAKER_KEY)
+    return Turn(
+        message_id=event.event_id,
+        role=role,
+        content=event.content[:MESSAGE_CHARACTERS_MAX],
+        time=event.event_time,
+        name="" if name == role else name,
+    )
+
+
+def _text(event: Event, key: str) -> str:
+    value = event.metadata.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _known(match: SemanticMatch) -> Known:
+    memory = match.memory
+    time: datetime = memory.create_time or memory.update_time
+    return Known(
+        memory_id=memory.memory_id,
+        content=memory.content,
+        time=time,
+        revision=memory.revision,
+        importance=memory.importance,
+    )
+
+
+def _of(event_type: str, scope: Scope, conversation: str) -> EventSelection:
+    return EventSelection(scope=scope, event_types=frozenset({event_type}), conversation=conversation)
+
+
+def _decoded(stored: Iterable[StoredEvent]) -> list[Event]:
+    return [decode(each.body) for each in stored]

@@ -1,0 +1,250 @@
+"""Has the pending batches extracted: several conversations at a time, the batches of each one after the other."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from mnemon_server.domain.bridge.extraction import Extraction, ExtractionRequest, ExtractMode
+from mnemon_server.domain.clock import Clock, system_clock, to_microseconds
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.services.bridge.conversations import ContextLimits, ConversationReader
+from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
+from mnemon_server.services.bridge.pending import BatchLimits, PendingBatch, PendingBatches
+from mnemon_server.services.bridge.settling import BatchSettling
+from mnemon_server.services.extraction.desk import ExtractorDesk
+from mnemon_server.services.extraction.extractor import BudgetSpentError, RefusedError
+
+RETRY_MAX_S = 600.0
+SETTINGS_OF_MODES: Mapping[ExtractMode, str] = {
+    ExtractMode.MODEL: "extract_endpoint",
+    ExtractMode.SERVICE: "extract_service",
+}
+"""The settings without which a mode has no extractor."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionSettings:
+    """How conversations are extracted."""
+
+    batch: BatchLimits = field(default_factory=BatchLimits)
+    context: ContextLimits = field(default_factory=ContextLimits)
+    attempts_max: int = 5
+    """Refused answers after which a batch is given up."""
+    retry_first_s: float = 10.0
+    """Until the first retry; doubles with each further one, up to ten minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extractors:
+    """The extractors of the server, which all vaults share."""
+
+    desks: Mapping[ExtractMode, ExtractorDesk]
+    settings: ExtractionSettings = field(default_factory=ExtractionSettings)
+
+
+NO_EXTRACTORS = Extractors({})
+
+
+class _StoppedError(Exception):
+    """The bridge was paused or suspended, or its policy changed, while a batch was with the extractor."""
+
+
+class BridgeExtraction:
+    """Extracts as long as `run` runs. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        ledger: BridgeLedger,
+        pending: PendingBatches,
+        reader: ConversationReader,
+        settling: BatchSettling,
+        turn: asyncio.Lock,
+        extractors: Extractors,
+        clock: Clock = system_clock,
+    ) -> None:
+        """`turn` is held for every change of the bridge."""
+        self._ledger = ledger
+        self._pending = pending
+        self._reader = reader
+        self._settling = settling
+        self._turn = turn
+        self._extractors = extractors
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._answers: dict[str, tuple[ExtractionRequest, Extraction]] = {}
+        """Answers that could not be saved yet, by the keys of their batches."""
+        self._not_before: dict[str, float] = {}
+        self._held_until, self._failures = 0.0, 0
+        self._problem = ""
+
+    @property
+    def problem(self) -> str:
+        """Why messages wait longer than until their batch ends; empty if they do not."""
+        return self._problem
+
+    def wake(self) -> None:
+        """Looks for batches again: there are new ones, or the policy changed."""
+        self._wake.set()
+
+    def resume(self) -> None:
+        """Tries again now."""
+        self._held_until = 0.0
+        self._not_before.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Extracts until it is cancelled."""
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    wait_s = await self._start_due()
+                except ChangedError:
+                    continue
+                except Exception as error:  # noqa: BLE001 - the batches are stored
+                    wait_s = self._hold(error)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), wait_s)
+        finally:
+            tasks = [*self._running.values()]
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+
+    async def _start_due(self) -> float | None:
+        """Starts the batches that are due; returns the time until the next one is, or None if something wakes it."""
+        async with self._turn:
+            await self._ledger.load()
+            desk = self._desk()
+            if desk is None:
+                return None
+            if (held_s := self._held_until - time.monotonic()) > 0.0:
+                return held_s
+            await self._pending.load()
+            waits: list[float] = []
+            for batch in list(self._pending.next_ones()):
+                if len(self._running) >= desk.limits.calls_max:
+                    return None
+                if batch.conversation in self._running:
+                    continue
+                if (wait_s := self._wait_s(batch)) > 0.0:
+                    waits.append(wait_s)
+                else:
+                    closed = batch if batch.is_closed else await self._settling.close(batch)
+                    self._begin(desk, closed)
+            return min(waits, default=None)
+
+    def _begin(self, desk: ExtractorDesk, batch: PendingBatch) -> None:
+        task = asyncio.create_task(self._extract(desk, batch))
+        self._running[batch.conversation] = task
+
+        def end(_: "asyncio.Task[None]") -> None:
+            del self._running[batch.conversation]
+            self._wake.set()
+
+        task.add_done_callback(end)
+
+    def _desk(self) -> ExtractorDesk | None:
+        """The extractor to ask now."""
+        mode, state = self._ledger.policy.extract, self._ledger.state
+        if mode is ExtractMode.OFF or state.paused or state.suspension is not None:
+            self._problem = ""
+            return None
+        desk = self._extractors.desks.get(mode)
+        if desk is None:
+            self._problem = f"the server has no {SETTINGS_OF_MODES[mode]}"
+        return desk
+
+    def _wait_s(self, batch: PendingBatch) -> float:
+        """The time until a batch is due; 0 if it is."""
+        wait_s = self._not_before.get(batch.key, 0.0) - time.monotonic()
+        if batch.is_closed:
+            return max(0.0, wait_s)
+        quiet_s = self._extractors.settings.batch.quiet_s
+        passed_s = (to_microseconds(self._clock()) - batch.last_us) / 1e6
+        # If the clock was set back, it is not waited for.
+        return max(0.0, quiet_s - passed_s if passed_s >= 0.0 else 0.0)
+
+    async def _extract(self, desk: ExtractorDesk, batch: PendingBatch) -> None:
+        try:
+            await self._extract_once(desk, batch)
+        except _StoppedError:
+            self._answers.pop(batch.key, None)
+        except RefusedError as error:
+            await self._refuse(desk, batch, error)
+        except Exception as error:  # noqa: BLE001 - the batch is stored
+            self._hold(error)
+        else:
+            self._failures, self._problem = 0, ""
+
+    async def _extract_once(self, desk: ExtractorDesk, batch: PendingBatch) -> None:
+        if batch.key not in self._answers:
+            messages = await self._reader.messages(batch.sequences)
+            if not messages:
+                await self._in_turn(desk, lambda: self._settling.drop(batch))
+                return
+            content_max = self._ledger.policy.content_max
+            request = await self._reader.request(messages, batch.sequences[0], content_max, batch.refusal)
+            if batch.attempts + 1 >= self._extractors.settings.attempts_max:
+                # No batch is given up because of an extractor that answers nothing correctly, such as after a wrong
+                # setting.
+                await desk.require_sound()
+            self._answers[batch.key] = request, await desk.ask(request)
+        request, answer = self._answers[batch.key]
+        await self._in_turn(desk, lambda: self._settling.save(batch, request, answer))
+        del self._answers[batch.key]
+
+    async def _refuse(self, desk: ExtractorDesk, batch: PendingBatch, error: RefusedError) -> None:
+        """Counts a refused answer; gives the batch up after the last attempt."""
+        attempts = batch.attempts + 1
+        gives_up = attempts >= self._extractors.settings.attempts_max
+        log.warning(
+            "bridge: the extractor's answer about %d messages was refused (%s): %s; %s",
+            len(batch.sequences),
+            error.reason,
+            error,
+            f"they are given up after {attempts} attempts" if gives_up else f"attempt {attempts}",
+        )
+        try:
+            await self._in_turn(desk, lambda: self._settling.refuse(batch, error, attempts, gives_up=gives_up))
+        except _StoppedError:
+            return
+        except Exception as failure:  # noqa: BLE001 - the batch is stored
+            self._hold(failure)
+        self._not_before.pop(batch.key, None)
+        if not gives_up:
+            self._not_before[batch.key] = time.monotonic() + self._delay_s(attempts)
+
+    async def _in_turn(self, desk: ExtractorDesk, settle: Callable[[], Awaitable[None]]) -> None:
+        """Settles a batch, unless the bridge may no longer do so."""
+        while True:
+            async with self._turn:
+                await self._ledger.load()
+                if self._desk() is not desk:
+                    raise _StoppedError
+                await self._pending.load()
+                with suppress(ChangedError):
+                    await settle()
+                    return
+
+    def _hold(self, error: Exception) -> float:
+        """Starts no more batches for a while; returns how long, in seconds."""
+        now = time.monotonic()
+        if self._held_until <= now:
+            self._failures += 1
+            is_known = isinstance(error, MnemonError)
+            self._problem = str(error) if is_known else "something failed; the log says what"
+            log.warning("bridge: the extraction waits: %s", self._problem, exc_info=None if is_known else error)
+            wait_s = error.retry_after_s if isinstance(error, BudgetSpentError) else self._delay_s(self._failures)
+            self._held_until = now + min(wait_s, RETRY_MAX_S)
+        return self._held_until - now
+
+    def _delay_s(self, failures: int) -> float:
+        return min(self._extractors.settings.retry_first_s * 2.0 ** min(failures - 1, 30), RETRY_MAX_S)

@@ -1,0 +1,1 @@
+"""Extractors: what makes statements of the messages of conversations."""
