@@ -434,12 +434,12 @@ lock: $(LOCK)/.stamp ## Pin, with hashes, what each pyproject.toml asks for; ARG
 	$(call resolve,server,$(PROJECTS))
 	$(call resolve,build,--group build --constraints requirements/server.txt)
 	$(call resolve,compile,--group compile --constraints requirements/server.txt)
-	$(call resolve,dev,--extra chroma --extra hnswlib --extra langgraph --extra mcp --extra tokenizers --group dev $(PROJECTS) --constraints requirements/server.txt)
+	$(call resolve,dev,--extra chroma --extra hnswlib --extra langgraph --extra mcp --extra openai-agents --extra tokenizers --group dev $(PROJECTS) --constraints requirements/server.txt)
 	echo torch==$(TORCH) >build/torch.txt
 	printf '%s\n' $(DRIVERS) >build/drivers.txt
 	$(call resolve,reference,--extra sentence-transformers --group reference $(PROJECTS) \
 		--constraints requirements/server.txt --constraints build/torch.txt --excludes build/drivers.txt --no-emit-package torch)
-	$(call resolve,neighbours,--extra cli --extra langgraph --extra mcp --group neighbours $(PROJECTS))
+	$(call resolve,neighbours,--extra cli --extra langgraph --extra mcp --extra openai-agents --group neighbours $(PROJECTS))
 	$(call resolve,generate,--group generate)
 	$(call resolve,fuzz,--group fuzz --constraints requirements/server.txt)
 	$(call resolve,vectors,--group vectors --constraints requirements/server.txt)

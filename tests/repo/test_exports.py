@@ -94,6 +94,7 @@ def test_without_its_extra_the_command_says_which_one_to_install(missing: str) -
     [
         ("mcp", "sys.argv = ['mnemon', 'mcp']; from mnemon.__main__ import main; main()", "mnemon-client[mcp]"),
         ("langgraph", "import mnemon.langgraph", "mnemon-client[langgraph]"),
+        ("langchain_core", "import mnemon.langchain", "mnemon-client[langchain]"),
     ],
 )
 def test_without_its_extra_an_integration_says_which_one_to_install(missing: str, script: str, extra: str) -> None:

@@ -80,3 +80,12 @@ def _plain(value: object) -> object:
 def ids_to_pb(field: str, given: Sequence[str] | str) -> list[str]:
     """Ids of messages; a single one may be given as such."""
     return [convert.text(field, each) for each in ([given] if isinstance(given, str) else given)]
+
+
+def object_in(text: str) -> dict[str, Any]:
+    """The JSON object of a text; empty if it is something else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
