@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from mnemon import (
     EventMatch,
     EventScore,
     EventSummary,
+    ExtractedStatement,
+    ExtractionPreview,
+    ExtractionStatus,
     LostRange,
     RoutingPolicy,
     TimelineState,
@@ -67,6 +71,8 @@ BRIDGE = BridgeStatus(
     None,
     RoutingPolicy(),
 )  # fmt: skip
+EXTRACTING = replace(BRIDGE, extraction=ExtractionStatus(ESCAPE, 1, 2, 3, {"not_json": 4}, 5, 6))
+PREVIEW = ExtractionPreview((ExtractedStatement(ESCAPE, ("e-1",), "", None, True, None),), ESCAPE, None, "", 1, 7)
 
 
 def status(**changes: Any) -> TimelineStatus:
@@ -106,6 +112,11 @@ def printed(renderable: Any) -> str:
         (render.summary_table(SUMMARY), ("1,234", "2026-05-01")),
         (render.status_table(status(message=ESCAPE)), ("3.0 MiB", "for ever", "never yet")),
         (render.bridge_table(BRIDGE), ("suspended", "2 by importance", "7 events", "5 deleted, 6 demoted", "0.2 s")),
+        (
+            render.bridge_table(EXTRACTING),
+            ("3 statements of 2 messages", "5 calls, 6 tokens", "4 by not_json"),
+        ),
+        (render.preview_table(PREVIEW), ("known already", "summary: ")),
         (render.policy_table(RoutingPolicy(0.6, (ESCAPE, "task"), "any", 512, "demote", 0.1)), ("task", "any", "0.6")),
     ],
 )

@@ -302,7 +302,9 @@ _whose = opt.collected("whose", opt.owner_options(user_required=True), opt.given
 @click.argument("conversation", type=opt.visible)
 @_whose
 @click.option(
-    "--last", type=click.IntRange(1, 200), default=0, help="How many of its messages, counted from the newest."
+    "--last",
+    type=click.IntRange(1, 200),
+    help="How many of its messages, counted from the newest.  [default: as many as are extracted together]",
 )
 @click.option(
     "--extract",
@@ -312,7 +314,7 @@ _whose = opt.collected("whose", opt.owner_options(user_required=True), opt.given
 @opt.json_option
 def preview(session: Session, /, conversation: str, *, whose: dict[str, Any], **how: Any) -> None:
     """Show what extracting from the newest messages of CONVERSATION would save; nothing is saved."""
-    found = session.client.bridge.preview_extraction(conversation_id=conversation, **whose, **how)
+    found = session.client.bridge.preview_extraction(conversation_id=conversation, **whose, **opt.given_of(how))
     if found.refusal and not session.as_json:
         raise click.ClickException(f"the extractor's answer was refused ({found.refusal}): {found.refusal_message}")
     out.show(session, found, preview_table)
