@@ -133,7 +133,7 @@ class Echo(Model):
         return ModelResponse(output=[message], usage=Usage(), response_id=None)
 
     def stream_response(self, *args: Any, **named: Any) -> Any:
-        raise NotImplementedError
+        raise AssertionError("the runs of the tests do not stream")
 
 
 async def test_items_of_the_agents_sdk_come_back_whole_and_are_found(address: str, client: Client, user: str) -> None:

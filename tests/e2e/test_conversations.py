@@ -222,6 +222,27 @@ def test_a_context_is_never_larger_than_asked_and_begins_with_no_loose_answer(
     assert not context.messages or not context.messages[0].tool_call_id
 
 
+def test_a_conversation_is_followed_live_and_read_from_the_feed(client: Client, user: str) -> None:
+    scope = Scope(user=user)
+    with client.watch(conversation="c", scope=scope) as watch:
+        for conversation in ("c", "other", "c"):
+            client.conversations.append(conversation, said(f"in {conversation}"), user=user)
+        client.conversations.append("c", said("of another user"), user=f"{user}-other")
+        client.timeline.add("summary", "They talk.", user=user, conversation="c")
+        client.remember("A memory.", user=user)
+        client.conversations.append("c", said("bye"), user=user)
+        live = [next(watch) for _ in range(4)]
+
+    assert [change.details.content for change in live] == ["in c", "in c", "They talk.", "bye"]
+    assert {change.details.conversation for change in live} == {"c"}
+    assert [*client.changes.list(conversation="c", scope=scope)] == live
+    assert len([*client.changes.list(conversation="c", scope=scope, types=["memory:created"])]) == 0
+    client.conversations.delete("c", user=user)
+    assert len([*client.changes.list(conversation="c", scope=scope)]) == 4
+    with pytest.raises(mnemon.InvalidArgumentError, match=r"filter\.conversation: must be at most 256 bytes"):
+        client.changes.list_page(conversation="x" * 300)
+
+
 async def test_a_caller_with_bounds_reaches_only_the_conversations_of_its_users(tmp_path: Path) -> None:
     admin, secret = make_key(tmp_path, "admin"), make_key(tmp_path, "writer", "--user", "ada")
     async with guarded_server(tmp_path) as connection:
@@ -240,6 +261,8 @@ async def test_a_caller_with_bounds_reaches_only_the_conversations_of_its_users(
                 assert [(each.scope.user, each.message_count) for each in listed] == [("ada", 2)]
             context = await of_ada.conversations.context("c", user="ada")
             assert texts(context.messages) == ["I am ada.", "Hello."]
+            page = await of_ada.changes.list_page(conversation="c")
+            assert {change.scope.user for change in page.changes} == {"ada"}
             for refused in (
                 of_ada.conversations.messages_page("c", user="bob"),
                 of_ada.conversations.append("c", said("x"), user="bob"),

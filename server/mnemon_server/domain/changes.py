@@ -108,12 +108,14 @@ class ChangeFilter:
     types: frozenset[ChangeType] = frozenset()
     scope: Scope = Scope()
     record_ids: frozenset[str] = frozenset()
+    conversation: str = ""
+    """Selects the events that are saved in it."""
     bounds: Bounds = UNBOUNDED
     """Selects the changes that exist for a caller."""
 
     def __bool__(self) -> bool:
         """False if it selects everything."""
-        return bool(self.types or self.record_ids or self.bounds) or self.scope != Scope()
+        return bool(self.types or self.record_ids or self.conversation or self.bounds) or self.scope != Scope()
 
     def matches(self, change: Change) -> bool:
         """Whether the filter selects the change."""
@@ -121,8 +123,17 @@ class ChangeFilter:
             (not self.types or change.type in self.types)
             and (not self.record_ids or change.record_id in self.record_ids)
             and (self.scope == change.scope or self._scope_matches(change.scope))
+            and (not self.conversation or self._is_in_conversation(change))
             and (not self.bounds or self._admits(change))
         )
+
+    def _is_in_conversation(self, change: Change) -> bool:
+        if change.type is not ChangeType.EPISODIC_SAVED:
+            return False
+        try:
+            return bool(json.loads(change.details).get("conversation") == self.conversation)
+        except UNREADABLE:
+            return False
 
     def _scope_matches(self, scope: Scope) -> bool:
         wanted = self.scope

@@ -25,6 +25,7 @@ def test_each_field_of_the_scope_that_is_set_must_be_equal(name: str) -> None:
         ChangeFilter(types=frozenset({ChangeType.MEMORY_PURGED})),
         ChangeFilter(record_ids=frozenset({"two"})),
         ChangeFilter(scope=Scope(user="bob")),
+        ChangeFilter(conversation="c"),
         ChangeFilter(bounds=Bounds.of(["bob"], [])),
     ],
 )

@@ -272,7 +272,8 @@ def test_queries_are_read_with_their_defaults() -> None:
 
 def test_queries_are_read_completely() -> None:
     where = pb.ChangeFilter(types=[pb.CHANGE_TYPE_MEMORY_PURGED], scope={"agent": "claude"}, record_ids=["a", "b"])
-    meant = ChangeFilter(frozenset({ChangeType.MEMORY_PURGED}), Scope(agent="claude"), frozenset({"a", "b"}))
+    where.conversation = "c"
+    meant = ChangeFilter(frozenset({ChangeType.MEMORY_PURGED}), Scope(agent="claude"), frozenset({"a", "b"}), "c")
     watch = pb.WatchChangesRequest(
         cursor="c", filter=where, heartbeat_interval=Duration(seconds=7), max_batch_size=9, view=pb.CHANGE_VIEW_FULL
     )

@@ -20,6 +20,7 @@ class AsyncChanges(AsyncService):
         types: Iterable[str] = (),
         scope: values.Scope | None = None,
         ids: Iterable[str] = (),
+        conversation: str = "",
         full: bool = False,
         heartbeat: float | None = None,
         batch_size: int = 0,
@@ -27,12 +28,20 @@ class AsyncChanges(AsyncService):
         """Watches changes as they are committed: an async iterator that yields each once and reconnects by itself.
 
         `since` is "now", "earliest", a cursor, or a time with a time zone. `types` (see ChangeType), `scope` and `ids`
-        select changes. With `full`, a change carries the record as it is when it is read. `heartbeat` is the longest
-        silence of the server in seconds, 5 to 60; after two and a half times as long, the client reconnects. A message
-        holds at most `batch_size` changes, 1,000 at most; 0 means 500.
+        select changes; `conversation` selects the events that are saved in it, such as its messages. With `full`, a
+        change carries the record as it is when it is read. `heartbeat` is the longest silence of the server in seconds,
+        5 to 60; after two and a half times as long, the client reconnects. A message holds at most `batch_size`
+        changes, 1,000 at most; 0 means 500.
         """
         request = watch_request(
-            since, types=types, scope=scope, ids=ids, full=full, heartbeat=heartbeat, batch_size=batch_size
+            since,
+            types=types,
+            scope=scope,
+            ids=ids,
+            conversation=conversation,
+            full=full,
+            heartbeat=heartbeat,
+            batch_size=batch_size,
         )
         self._connection.open_channel()
         watch = AsyncWatch(self._connection.target, request)
@@ -46,6 +55,7 @@ class AsyncChanges(AsyncService):
         types: Iterable[str] = (),
         scope: values.Scope | None = None,
         ids: Iterable[str] = (),
+        conversation: str = "",
         full: bool = False,
         page_size: int = 0,
         timeout: float | None = None,
@@ -58,7 +68,14 @@ class AsyncChanges(AsyncService):
         caught_up = False
         while not caught_up:
             page = await self.list_page(
-                since, types=kinds, scope=scope, ids=record_ids, full=full, page_size=page_size, timeout=timeout
+                since,
+                types=kinds,
+                scope=scope,
+                ids=record_ids,
+                conversation=conversation,
+                full=full,
+                page_size=page_size,
+                timeout=timeout,
             )
             for change in page.changes:
                 yield change
@@ -71,6 +88,7 @@ class AsyncChanges(AsyncService):
         types: Iterable[str] = (),
         scope: values.Scope | None = None,
         ids: Iterable[str] = (),
+        conversation: str = "",
         full: bool = False,
         page_size: int = 0,
         timeout: float | None = None,
@@ -79,6 +97,8 @@ class AsyncChanges(AsyncService):
 
         Its cursor is for the next page and for `watch`. A page may be empty although there are more; see `caught_up`.
         """
-        request = list_request(since, types=types, scope=scope, ids=ids, full=full, page_size=page_size)
+        request = list_request(
+            since, types=types, scope=scope, ids=ids, conversation=conversation, full=full, page_size=page_size
+        )
         stub = self._connection.stub(ChangeServiceStub)
         return page_from_pb(await self._call(stub.ListChanges, request, timeout))

@@ -44,6 +44,7 @@ def watch_request(
     types: Iterable[str],
     scope: values.Scope | None,
     ids: Iterable[str],
+    conversation: str,
     full: bool,
     heartbeat: float | None,
     batch_size: int,
@@ -53,7 +54,7 @@ def watch_request(
     return request(
         pb.WatchChangesRequest,
         **start,
-        filter=_filter_to_pb(types, scope, ids),
+        filter=_filter_to_pb(types, scope, ids, conversation),
         view=_view_to_pb(full=full),
         heartbeat_interval=None if heartbeat is None else timedelta(seconds=heartbeat),
         max_batch_size=batch_size,
@@ -66,6 +67,7 @@ def list_request(
     types: Iterable[str],
     scope: values.Scope | None,
     ids: Iterable[str],
+    conversation: str,
     full: bool,
     page_size: int,
 ) -> pb.ListChangesRequest:
@@ -75,7 +77,7 @@ def list_request(
     return request(
         pb.ListChangesRequest,
         **({} if since == changes.EARLIEST else _start(since)),
-        filter=_filter_to_pb(types, scope, ids),
+        filter=_filter_to_pb(types, scope, ids, conversation),
         view=_view_to_pb(full=full),
         page_size=page_size,
     )
@@ -123,12 +125,18 @@ def _start(since: Since) -> dict[str, Any]:
     return {"cursor": since}
 
 
-def _filter_to_pb(types: Iterable[str], scope: values.Scope | None, ids: Iterable[str]) -> pb.ChangeFilter:
+def _filter_to_pb(
+    types: Iterable[str], scope: values.Scope | None, ids: Iterable[str], conversation: str
+) -> pb.ChangeFilter:
     if isinstance(types, str) or isinstance(ids, str):
         raise convert.invalid("types" if isinstance(types, str) else "ids", "must be a list of texts, not a text")
     record_ids = [convert.text("ids", each) for each in ids]
     return request(
-        pb.ChangeFilter, types=list(map(_type_to_pb, types)), scope=scope or values.Scope(), record_ids=record_ids
+        pb.ChangeFilter,
+        types=list(map(_type_to_pb, types)),
+        scope=scope or values.Scope(),
+        record_ids=record_ids,
+        conversation=convert.text("conversation", conversation),
     )
 
 

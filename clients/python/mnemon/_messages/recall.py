@@ -1,6 +1,6 @@
 """The parts of a recall that need more than their fields."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mnemon._enums import numbers_by_member
@@ -51,6 +51,8 @@ def filters_to_pb(given: Mapping[str, filters.FilterLike]) -> list[recall_pb2.Re
 
 def messages_to_pb(given: Sequence[Mapping[str, Any]]) -> list[recall_pb2.RecallMessage]:
     """The turns of a conversation; other keys than role and content are not sent."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise invalid("messages", 'must be a list of messages, such as [{"role": "user", "content": "..."}]')
     found = []
     for number, turn in enumerate(given):
         if not hasattr(turn, "keys") or "content" not in turn:

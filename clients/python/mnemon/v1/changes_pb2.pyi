@@ -295,6 +295,11 @@ class ChangeFilter(_message.Message):
     TYPES_FIELD_NUMBER: _builtins.int
     SCOPE_FIELD_NUMBER: _builtins.int
     RECORD_IDS_FIELD_NUMBER: _builtins.int
+    CONVERSATION_FIELD_NUMBER: _builtins.int
+    conversation: _builtins.str
+    """Only events that are saved in this conversation, such as its messages: changes of the type memory:episodic:saved. At
+    most 256 bytes. With the scope, it selects one conversation.
+    """
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[Global___ChangeType.ValueType]:
         """Types to include; at most 64."""
@@ -313,10 +318,11 @@ class ChangeFilter(_message.Message):
         types: _abc.Iterable[Global___ChangeType.ValueType] | None = ...,
         scope: _common_pb2.Scope | None = ...,
         record_ids: _abc.Iterable[_builtins.str] | None = ...,
+        conversation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["record_ids", b"record_ids", "scope", b"scope", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation", b"conversation", "record_ids", b"record_ids", "scope", b"scope", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

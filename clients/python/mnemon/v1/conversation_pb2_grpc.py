@@ -28,8 +28,8 @@ if _version_not_supported:
 class ConversationServiceStub(object):
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
     creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
-    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes of the kind event
-    with the scope of the conversation.
+    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
+    conversation and its scope in the filter.
     """
 
     def __init__(self, channel):
@@ -73,8 +73,8 @@ class ConversationServiceStub(object):
 class ConversationServiceServicer(object):
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
     creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
-    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes of the kind event
-    with the scope of the conversation.
+    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
+    conversation and its scope in the filter.
     """
 
     def AppendMessages(self, request, context):
@@ -169,8 +169,8 @@ def add_ConversationServiceServicer_to_server(servicer, server):
 class ConversationService(object):
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
     creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
-    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes of the kind event
-    with the scope of the conversation.
+    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
+    conversation and its scope in the filter.
     """
 
     @staticmethod

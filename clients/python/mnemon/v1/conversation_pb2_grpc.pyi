@@ -29,8 +29,8 @@ GRPC_VERSION: str
 class ConversationServiceStub:
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
     creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
-    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes of the kind event
-    with the scope of the conversation.
+    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
+    conversation and its scope in the filter.
     """
 
     @_typing.overload
@@ -65,8 +65,8 @@ class ConversationServiceStub:
 class ConversationServiceAsyncStub(ConversationServiceStub):
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
     creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
-    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes of the kind event
-    with the scope of the conversation.
+    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
+    conversation and its scope in the filter.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -97,8 +97,8 @@ class ConversationServiceAsyncStub(ConversationServiceStub):
 class ConversationServiceServicer(metaclass=_abc_1.ABCMeta):
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
     creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
-    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes of the kind event
-    with the scope of the conversation.
+    retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
+    conversation and its scope in the filter.
     """
 
     @_abc_1.abstractmethod

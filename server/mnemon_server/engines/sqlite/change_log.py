@@ -128,6 +128,11 @@ def _conditions(where: ChangeFilter) -> tuple[str, list[Any]]:
         if value:
             conditions += f" AND {name} = ?"
             parameters.append(value)
+    if where.conversation:
+        # A CASE does not evaluate the branch that does not apply, which would be an error.
+        said = "CASE WHEN json_valid(details) THEN json_extract(details, '$.conversation') = ? ELSE 0 END"
+        conditions += f" AND type = ? AND {said}"
+        parameters += [ChangeType.EPISODIC_SAVED.value, where.conversation]
     if where.bounds:
         condition, values = _within(where.bounds)
         conditions += f" AND {condition}"

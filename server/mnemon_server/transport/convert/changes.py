@@ -22,7 +22,7 @@ from mnemon_server.domain.clock import EPOCH, from_microseconds, to_microseconds
 from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import DOC_ID_BYTES_MAX
 from mnemon_server.domain.errors import RecordDamagedError
-from mnemon_server.domain.events import StoredEvent
+from mnemon_server.domain.events import CONVERSATION_BYTES_MAX, StoredEvent
 from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import (
     EVERYTHING,
@@ -318,7 +318,10 @@ def _filter(reader: Reader, message: pb.ChangeFilter) -> ChangeFilter:
     else:
         for index, record_id in enumerate(message.record_ids):
             reader.violations += id_violations(record_id, f"filter.record_ids[{index}]", DOC_ID_BYTES_MAX)
-    return ChangeFilter(types=types, scope=scope, record_ids=frozenset(message.record_ids))
+    reader.violations += id_violations(message.conversation, "filter.conversation", CONVERSATION_BYTES_MAX)
+    return ChangeFilter(
+        types=types, scope=scope, record_ids=frozenset(message.record_ids), conversation=message.conversation
+    )
 
 
 def _types(reader: Reader, message: pb.ChangeFilter) -> frozenset[ChangeType]:
