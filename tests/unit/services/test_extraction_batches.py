@@ -13,7 +13,8 @@ from mnemon_server.domain.events import Event
 from mnemon_server.domain.records import Scope
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.bridge.extracting import ExtractionSettings, Extractors
-from mnemon_server.services.bridge.pending import PREFIX, BatchLimits
+from mnemon_server.services.bridge.ledger import BridgeLedger
+from mnemon_server.services.bridge.pending import PREFIX, BatchLimits, PendingBatch, PendingBatches
 from mnemon_server.services.bridge.state import State, state_from_json, state_to_json
 from mnemon_server.services.extraction.desk import Allowance, ExtractorDesk, ExtractorLimits
 from mnemon_server.services.extraction.extractor import BudgetSpentError, ExtractorAwayError
@@ -190,3 +191,42 @@ async def test_no_more_calls_run_at_once_than_the_limit() -> None:
     gate.set()
     await asyncio.gather(*calls)
     assert most == 2
+
+
+async def test_which_batch_is_next_is_found_without_looking_at_all(stores: BridgedStores) -> None:
+    """Closed ones first, in the order of their messages; then the open ones, the quietest first."""
+    offload = stores.offload
+    ledger = BridgeLedger(stores.vault, offload)
+    await ledger.load()
+    pending = PendingBatches(stores.vault, ledger, QUIET, offload)
+    await pending.load()
+
+    def batch(conversation: str, *sequences: int, is_closed: bool = False, attempts: int = 0) -> PendingBatch:
+        return PendingBatch(
+            conversation=conversation,
+            sequences=sequences,
+            tokens=1,
+            last_us=sequences[-1],
+            is_closed=is_closed,
+            attempts=attempts,
+        )
+
+    def take(*batches: PendingBatch) -> None:
+        pending.apply({each.key: each for each in batches})
+
+    def found() -> tuple[list[int], list[int]]:
+        return (
+            [each.sequences[0] for each in pending.closed_ones()],
+            [each.sequences[0] for each in pending.open_ones()],
+        )
+
+    take(batch("a", 1), batch("b", 2), batch("c", 4, is_closed=True), batch("c", 3, is_closed=True), batch("c", 5))
+    assert found() == ([3], [1, 2])
+    take(batch("a", 1, 6), batch("d", 7, is_closed=True))
+    assert found() == ([3, 7], [2, 1])
+    take(batch("c", 3, is_closed=True, attempts=1))
+    assert found() == ([7, 3], [2, 1])
+    pending.apply({batch("c", 3, is_closed=True).key: None, batch("c", 4, is_closed=True).key: None})
+    assert found() == ([7], [2, 1, 5])
+    pending.apply({batch("b", 2).key: None})
+    assert found() == ([7], [1, 5])

@@ -129,17 +129,27 @@ class BridgeExtraction:
                 return held_s
             await self._pending.load()
             waits: list[float] = []
-            for batch in list(self._pending.next_ones()):
+            for batch in self._pending.closed_ones():
                 if len(self._running) >= desk.limits.calls_max:
                     return None
-                if batch.conversation in self._running:
-                    continue
-                if (wait_s := self._wait_s(batch)) > 0.0:
-                    waits.append(wait_s)
-                else:
-                    closed = batch if batch.is_closed else await self._settling.close(batch)
-                    self._begin(desk, closed)
+                if batch.conversation not in self._running and self._is_due(self._delay_left_s(batch), waits):
+                    self._begin(desk, batch)
+            # Closing one changes which are open.
+            while (first := next(self._pending.open_ones(), None)) is not None:
+                if len(self._running) >= desk.limits.calls_max:
+                    return None
+                # One that is still running has just ended, and wakes this.
+                if first.conversation in self._running or not self._is_due(self._quiet_left_s(first), waits):
+                    break
+                self._begin(desk, await self._settling.close(first))
             return min(waits, default=None)
+
+    @staticmethod
+    def _is_due(wait_s: float, waits: list[float]) -> bool:
+        """Whether there is nothing to wait for; otherwise notes the time."""
+        if wait_s > 0.0:
+            waits.append(wait_s)
+        return wait_s <= 0.0
 
     def _begin(self, desk: ExtractorDesk, batch: PendingBatch) -> None:
         task = asyncio.create_task(self._extract(desk, batch))
@@ -162,15 +172,15 @@ class BridgeExtraction:
             self._problem = f"the server has no {SETTINGS_OF_MODES[mode]}"
         return desk
 
-    def _wait_s(self, batch: PendingBatch) -> float:
-        """The time until a batch is due; 0 if it is."""
-        wait_s = self._not_before.get(batch.key, 0.0) - time.monotonic()
-        if batch.is_closed:
-            return max(0.0, wait_s)
-        quiet_s = self._extractors.settings.batch.quiet_s
+    def _delay_left_s(self, batch: PendingBatch) -> float:
+        """The time until a closed batch may be asked about again; not positive if it may be."""
+        return self._not_before.get(batch.key, 0.0) - time.monotonic()
+
+    def _quiet_left_s(self, batch: PendingBatch) -> float:
+        """The time until it has been quiet long enough to close a batch; not positive if it has been."""
         passed_s = (to_microseconds(self._clock()) - batch.last_us) / 1e6
         # If the clock was set back, it is not waited for.
-        return max(0.0, quiet_s - passed_s if passed_s >= 0.0 else 0.0)
+        return self._extractors.settings.batch.quiet_s - passed_s if passed_s >= 0.0 else 0.0
 
     async def _extract(self, desk: ExtractorDesk, batch: PendingBatch) -> None:
         try:

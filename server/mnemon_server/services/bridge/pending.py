@@ -148,6 +148,9 @@ class PendingBatches:
         self._offload = offload
         self._version = 0
         self._batches: dict[str, dict[str, PendingBatch]] = {}
+        # The conversations, so that looking for the next batch does not take longer the more of them wait.
+        self._closed: dict[str, None] = {}
+        self._open: dict[str, None] = {}
 
     def writes(self, tx: VaultTransaction) -> PendingWrites:
         """Changes of batches within a transaction of the ledger; pass what they are to `apply` after the commit."""
@@ -162,26 +165,42 @@ class PendingBatches:
         """Reads what the vault stores, unless it is known."""
         version = self._ledger.version
         if self._version != version:
-            values = await self._offload(self._vault.values, PREFIX)
-            self._batches = {}
-            self._take({key: batch_of(key, text) for key, text in values.items()})
+            batches = await self._offload(self._read)
+            self._batches, self._closed, self._open = {}, {}, {}
+            self._take({batch.key: batch for batch in batches})
             self._version = version
+
+    def closed_ones(self) -> Iterator[PendingBatch]:
+        """The first closed batch of each conversation that has one. What was refused last comes last."""
+        for conversation in self._closed:
+            closed = (batch for batch in self._batches[conversation].values() if batch.is_closed)
+            yield min(closed, key=lambda batch: batch.sequences)
+
+    def open_ones(self) -> Iterator[PendingBatch]:
+        """The open batches of conversations without closed ones, about in the order of their last messages."""
+        for conversation in self._open:
+            [batch] = self._batches[conversation].values()
+            yield batch
+
+    def _read(self) -> list[PendingBatch]:
+        batches = [batch_of(key, text) for key, text in self._vault.values(PREFIX).items()]
+        return sorted(batches, key=lambda batch: batch.last_us)
 
     def _take(self, changed: Mapping[str, PendingBatch | None]) -> None:
         for key, batch in changed.items():
             conversation = key.removeprefix(PREFIX).partition(".")[0]
             batches = self._batches.setdefault(conversation, {})
+            batches.pop(key, None)
             if batch is not None:
                 batches[key] = batch
+            self._closed.pop(conversation, None)
+            self._open.pop(conversation, None)
+            if not batches:
+                del self._batches[conversation]
+            elif any(each.is_closed for each in batches.values()):
+                self._closed[conversation] = None
             else:
-                batches.pop(key, None)
-                if not batches:
-                    del self._batches[conversation]
-
-    def next_ones(self) -> Iterator[PendingBatch]:
-        """The batch of each conversation that comes next: the first closed one, or else the open one."""
-        for batches in self._batches.values():
-            yield min(batches.values(), key=lambda batch: (not batch.is_closed, batch.sequences))
+                self._open[conversation] = None
 
 
 def conversation_hash(event: Event, secret: bytes) -> str:
