@@ -8,7 +8,7 @@ from typing import Any
 
 import mnemon
 import pytest
-from mnemon import Client, ConversationMessage, MessageToolCall, Scope
+from mnemon import AsyncClient, Client, ConversationMessage, MessageToolCall, Scope
 
 from tests.support.access import guarded_server, make_key
 from tests.support.server import server_process, wait_until
@@ -184,6 +184,38 @@ def test_what_was_said_is_recalled_and_the_question_itself_is_not(client: Client
     assert question["content"] not in [item.content for item in answer]
 
 
+async def test_remember_keeps_a_text_as_a_memory_and_messages_in_a_conversation(client: Client, user: str) -> None:
+    memory = client.remember("Ada dislikes early flights.", user=user)
+    receipts = client.remember(messages=said("I moved to Bern.", "Nice."), conversation="c", user=user)
+    async with AsyncClient(client.address) as asyncio_client:
+        more = {"role": "user", "content": "It is by the river.", "message_id": "m3"}
+        await asyncio_client.remember(messages=[more], conversation="c", user=user)
+
+    assert client.memories.get(memory.memory_id).content == "Ada dislikes early flights."
+    assert texts(client.conversations.messages("c", user=user)) == ["I moved to Bern.", "Nice.", "It is by the river."]
+    assert [client.timeline.get(receipt.event_id).content for receipt in receipts] == ["I moved to Bern.", "Nice."]
+    assert [each.content for each in client.memories.list(user=user)] == ["Ada dislikes early flights."]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "content"),
+        ({"content": "a", "messages": said("a"), "conversation": "c"}, "content"),
+        ({"content": said("a")}, "messages"),
+        ({"content": "a", "conversation": "c"}, "messages"),
+        ({"messages": said("a")}, "conversation"),
+        ({"messages": said("a"), "conversation": ""}, "conversation"),
+    ],
+)
+def test_what_remember_cannot_take_is_named(client: Client, user: str, given: Any, named: str) -> None:
+    with pytest.raises(mnemon.InvalidArgumentError) as raised:
+        client.remember(**given, user=user)
+    assert [each.field for each in raised.value.violations] == [named]
+    with pytest.raises(TypeError, match="'decay'"):
+        client.remember(messages=said("a"), conversation="c", user=user, decay="stable")  # type: ignore[call-overload] # wrong on purpose
+
+
 def test_the_context_has_the_last_messages_what_is_recalled_and_the_summary(client: Client, user: str) -> None:
     client.remember("Anna is allergic to peanuts.", user=user)
     client.conversations.append("c", said(*(f"Turn {number} of small talk." for number in range(30))), user=user)
@@ -294,6 +326,7 @@ def test_messages_survive_a_kill_and_are_found_again(tmp_path: Path) -> None:
         ([{"role": "user", "content": "x", "metadata": {"speaker": "y"}}], r"metadata.speaker: must not be set"),
         ([{"role": "user", "content": "x", "message_time": datetime.max.replace(tzinfo=UTC) - timedelta(0)}], ""),
         ("hello", "must be a list of messages"),
+        (ConversationMessage("user", "x"), "must be a list of messages"),
         ([CALL | {"tool_calls": [{"id": "1", "function": {}}]}], r"tool_calls\[0\].name: must name the tool"),
     ],
 )

@@ -6,6 +6,7 @@ from mnemon._async.bridge import AsyncBridge as AsyncBridge
 from mnemon._async.changes import AsyncChanges as AsyncChanges
 from mnemon._async.client import AsyncClient as AsyncClient
 from mnemon._async.conflicts import AsyncConflicts as AsyncConflicts
+from mnemon._async.conversations import AsyncConversations as AsyncConversations
 from mnemon._async.documents import AsyncDocuments as AsyncDocuments
 from mnemon._async.erasures import AsyncErasures as AsyncErasures
 from mnemon._async.facts import AsyncFacts as AsyncFacts
@@ -31,6 +32,7 @@ from mnemon._sync.bridge import Bridge as Bridge
 from mnemon._sync.changes import Changes as Changes
 from mnemon._sync.client import Client as Client
 from mnemon._sync.conflicts import Conflicts as Conflicts
+from mnemon._sync.conversations import Conversations as Conversations
 from mnemon._sync.documents import Documents as Documents
 from mnemon._sync.erasures import Erasures as Erasures
 from mnemon._sync.facts import Facts as Facts

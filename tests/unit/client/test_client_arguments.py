@@ -46,6 +46,7 @@ RIGHT_OF_NAME: dict[str, Any] = {
     "facts.items": [mnemon.Fact(("a",), "key", {"a": 1})],
     "given": [{"name": "a"}],
     "items": ["a"],
+    "messages": [{"role": "user", "content": "a"}],
     "names": [(("a",), "key")],
     "role": "reader",
     "rule": {"name": "a"},

@@ -11,7 +11,7 @@ from mnemon.v1 import knowledge_store_pb2 as pb
 
 from tests.unit.client.scripted_server import scripted_server
 
-NOUNS = ["archive", "bridge", "changes", "conflicts", "documents", "facts"]
+NOUNS = ["archive", "bridge", "changes", "conflicts", "conversations", "documents", "facts"]
 NOUNS += ["memories", "rules", "semantic", "timeline", "tools"]
 
 
@@ -20,9 +20,8 @@ def named(message: Any) -> list[list[str]]:
     return [[value.string_value for value in part.condition.values] for part in message.any_of.filters]
 
 
-def test_remember_recall_and_watch_are_the_methods_of_the_objects() -> None:
+def test_watch_is_the_method_of_the_changes() -> None:
     with Client("127.0.0.1:1") as client:
-        assert client.remember == client.memories.add
         assert client.watch == client.changes.watch
 
 

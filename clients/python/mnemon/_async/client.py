@@ -1,7 +1,8 @@
 """The asyncio client."""
 
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, Unpack, overload
 
 import grpc
 
@@ -25,8 +26,12 @@ from mnemon._async.tools import AsyncTools
 from mnemon._authorization import AsyncToken
 from mnemon._channel import DEFAULT_TIMEOUT_S, PathLike, Target
 from mnemon._connection import AsyncConnection
+from mnemon._messages.convert import invalid
 from mnemon._messages.translation import read
+from mnemon._values import documents as values
+from mnemon._values import memories
 from mnemon._values.access import Identity
+from mnemon._values.conversations import ConversationMessage, MessageReceipt
 from mnemon._values.server import ServerInfo
 from mnemon.v1 import access_pb2
 from mnemon.v1 import server_pb2 as pb
@@ -56,7 +61,8 @@ class AsyncClient:
         keys        API keys, on a server with authentication
         tenants     the tenants of a server, for operators
 
-    `remember` is `memories.add`, `watch` is `changes.watch`, and `recall` searches all of it at once.
+    `remember` keeps a sentence or turns of a conversation, `recall` searches all kinds at once, and `watch` is
+    `changes.watch`.
 
         async with AsyncClient("127.0.0.1:50051") as client:
             await client.remember("Ada dislikes early flights.", type="preference", user="ada")
@@ -134,9 +140,61 @@ class AsyncClient:
         self.changes = AsyncChanges(connection)
         self.keys = AsyncKeys(connection)
         self.tenants = AsyncTenants(connection)
-        self.remember = self.memories.add
         self.recall = AsyncRecall(connection).recall
         self.watch = self.changes.watch
+
+    @overload
+    async def remember(
+        self,
+        content: str,
+        *,
+        decay: str = memories.DecayPolicy.STABLE,
+        metadata: Mapping[str, values.MetadataValue] | None = None,
+        memory_id: str = "",
+        embedding: Sequence[float] | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+        **tags: Unpack[memories.MemoryTags],
+    ) -> memories.Memory: ...
+
+    @overload
+    async def remember(
+        self,
+        *,
+        messages: Sequence[ConversationMessage | Mapping[str, Any]],
+        conversation: str,
+        request_id: str | None = None,
+        timeout: float | None = None,
+        **scope: Unpack[values.ScopeFields],
+    ) -> tuple[MessageReceipt, ...]: ...
+
+    async def remember(
+        self,
+        content: str | None = None,
+        *,
+        messages: Sequence[ConversationMessage | Mapping[str, Any]] | None = None,
+        conversation: str | None = None,
+        **fields: Any,
+    ) -> memories.Memory | tuple[MessageReceipt, ...]:
+        """Remembers a text as a memory, or `messages` as turns of a `conversation`; `recall` finds either.
+
+            await client.remember("Ada dislikes early flights.", user="ada")
+            turns = [{"role": "user", "content": "I moved to Bern."}]
+            await client.remember(messages=turns, conversation="c1", user="ada")
+
+        A text takes the keyword arguments of `memories.add`, and returns the memory. Messages take those of
+        `conversations.append`, and return a receipt for each.
+        """
+        if (content is None) == (messages is None):
+            raise invalid("content", "must be a text to remember; or else give messages=[...] with a conversation")
+        if content is None:
+            if not conversation:
+                raise invalid("conversation", 'must name the conversation of the messages, such as "c1"')
+            return await self.conversations.append(conversation, messages or (), **fields)
+        if conversation is not None or not isinstance(content, str):
+            raise invalid("messages", 'must have the turns, such as [{"role": "user", "content": "I moved to Bern."}]')
+        return await self.memories.add(content, **fields)
 
     def acting_as(self, credential: str) -> "AsyncClient":
         """Returns a client of the same server for another caller, with that one's API key or token.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from mnemon._async.service import AsyncService
 from mnemon._messages.conversations import ids_to_pb, messages_to_pb
+from mnemon._messages.convert import text
 from mnemon._messages.filters import check_keywords
 from mnemon._messages.recall import fields_to_pb, kinds_to_pb
 from mnemon._messages.translation import read, request
@@ -170,7 +171,7 @@ class AsyncConversations(AsyncService):
             scope=_scope(scope),
             message_ids=ids_to_pb("message_ids", message_ids),
             last=last,
-            after_message_id=after,
+            after_message_id=text("after", after),
             allow_missing=allow_missing,
             request_id=request_id,
         )

@@ -22,7 +22,7 @@ _KNOWN = {*_SENT, "tool_calls"}
 
 def messages_to_pb(given: Iterable[ConversationMessage | Mapping[str, Any]]) -> list[pb.ConversationMessage]:
     """Messages to add, each a ConversationMessage or a mapping such as {"role": "user", "content": "..."}."""
-    if isinstance(given, str | Mapping | ConversationMessage):
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise invalid("messages", 'must be a list of messages, such as [{"role": "user", "content": "..."}]')
     return [_message_to_pb(f"messages[{number}]", message) for number, message in enumerate(given)]
 

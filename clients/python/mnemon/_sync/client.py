@@ -1,14 +1,16 @@
 # Generated from _async/client.py by `make generate`: change that file instead.
 """The blocking client."""
 
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, Unpack, overload
 
 import grpc
 
 from mnemon._authorization import Token
 from mnemon._channel import DEFAULT_TIMEOUT_S, PathLike, Target
 from mnemon._connection import Connection
+from mnemon._messages.convert import invalid
 from mnemon._messages.translation import read
 from mnemon._sync.archive import Archive
 from mnemon._sync.backups import Backups
@@ -27,7 +29,10 @@ from mnemon._sync.semantic import Semantic
 from mnemon._sync.tenants import Tenants
 from mnemon._sync.timeline import Timeline
 from mnemon._sync.tools import Tools
+from mnemon._values import documents as values
+from mnemon._values import memories
 from mnemon._values.access import Identity
+from mnemon._values.conversations import ConversationMessage, MessageReceipt
 from mnemon._values.server import ServerInfo
 from mnemon.v1 import access_pb2
 from mnemon.v1 import server_pb2 as pb
@@ -57,7 +62,8 @@ class Client:
         keys        API keys, on a server with authentication
         tenants     the tenants of a server, for operators
 
-    `remember` is `memories.add`, `watch` is `changes.watch`, and `recall` searches all of it at once.
+    `remember` keeps a sentence or turns of a conversation, `recall` searches all kinds at once, and `watch` is
+    `changes.watch`.
 
         with Client("127.0.0.1:50051") as client:
             client.remember("Ada dislikes early flights.", type="preference", user="ada")
@@ -135,9 +141,61 @@ class Client:
         self.changes = Changes(connection)
         self.keys = Keys(connection)
         self.tenants = Tenants(connection)
-        self.remember = self.memories.add
         self.recall = Recall(connection).recall
         self.watch = self.changes.watch
+
+    @overload
+    def remember(
+        self,
+        content: str,
+        *,
+        decay: str = memories.DecayPolicy.STABLE,
+        metadata: Mapping[str, values.MetadataValue] | None = None,
+        memory_id: str = "",
+        embedding: Sequence[float] | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+        **tags: Unpack[memories.MemoryTags],
+    ) -> memories.Memory: ...
+
+    @overload
+    def remember(
+        self,
+        *,
+        messages: Sequence[ConversationMessage | Mapping[str, Any]],
+        conversation: str,
+        request_id: str | None = None,
+        timeout: float | None = None,
+        **scope: Unpack[values.ScopeFields],
+    ) -> tuple[MessageReceipt, ...]: ...
+
+    def remember(
+        self,
+        content: str | None = None,
+        *,
+        messages: Sequence[ConversationMessage | Mapping[str, Any]] | None = None,
+        conversation: str | None = None,
+        **fields: Any,
+    ) -> memories.Memory | tuple[MessageReceipt, ...]:
+        """Remembers a text as a memory, or `messages` as turns of a `conversation`; `recall` finds either.
+
+            client.remember("Ada dislikes early flights.", user="ada")
+            turns = [{"role": "user", "content": "I moved to Bern."}]
+            client.remember(messages=turns, conversation="c1", user="ada")
+
+        A text takes the keyword arguments of `memories.add`, and returns the memory. Messages take those of
+        `conversations.append`, and return a receipt for each.
+        """
+        if (content is None) == (messages is None):
+            raise invalid("content", "must be a text to remember; or else give messages=[...] with a conversation")
+        if content is None:
+            if not conversation:
+                raise invalid("conversation", 'must name the conversation of the messages, such as "c1"')
+            return self.conversations.append(conversation, messages or (), **fields)
+        if conversation is not None or not isinstance(content, str):
+            raise invalid("messages", 'must have the turns, such as [{"role": "user", "content": "I moved to Bern."}]')
+        return self.memories.add(content, **fields)
 
     def acting_as(self, credential: str) -> "Client":
         """Returns a client of the same server for another caller, with that one's API key or token.
