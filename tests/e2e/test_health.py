@@ -50,6 +50,7 @@ READY_NAMES = (
     "mnemon.v1.BackupService",
     "mnemon.v1.EraseService",
     "mnemon.v1.RecallService",
+    "mnemon.v1.ConversationService",
     "mnemon.v1.ChangeService",
     "mnemon.v1.ServerService",
     "mnemon.v1.AccessService",

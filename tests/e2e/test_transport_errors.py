@@ -243,6 +243,7 @@ async def test_trap_12_reflection_is_served_under_both_of_its_names(version: str
     assert {
         "mnemon.v1.ConflictService",
         "mnemon.v1.RecallService",
+        "mnemon.v1.ConversationService",
         "mnemon.v1.ChangeService",
         "mnemon.v1.AccessService",
         "mnemon.v1.TenantService",
