@@ -181,7 +181,41 @@ def test_what_was_said_is_recalled_and_the_question_itself_is_not(client: Client
 
     answer = client.recall(messages=[question], user=user)
     assert answer[0].content == "I moved to Bern in May." and not answer.nothing_relevant
-    assert question["content"] not in [item.content for item in answer]
+    for again in (answer, client.recall(question["content"], user=user)):
+        assert question["content"] not in [item.content for item in again]
+    assert client.recall("I moved to Bern in May.", user=user)[0].content == "I moved to Bern in May."
+
+
+async def test_remember_keeps_a_text_as_a_memory_and_messages_in_a_conversation(client: Client, user: str) -> None:
+    memory = client.remember("Ada dislikes early flights.", user=user)
+    receipts = client.remember(messages=said("I moved to Bern.", "Nice."), conversation="c", user=user)
+    async with AsyncClient(client.address) as asyncio_client:
+        more = {"role": "user", "content": "It is by the river.", "message_id": "m3"}
+        await asyncio_client.remember(messages=[more], conversation="c", user=user)
+
+    assert client.memories.get(memory.memory_id).content == "Ada dislikes early flights."
+    assert texts(client.conversations.messages("c", user=user)) == ["I moved to Bern.", "Nice.", "It is by the river."]
+    assert [client.timeline.get(receipt.event_id).content for receipt in receipts] == ["I moved to Bern.", "Nice."]
+    assert [each.content for each in client.memories.list(user=user)] == ["Ada dislikes early flights."]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "content"),
+        ({"content": "a", "messages": said("a"), "conversation": "c"}, "content"),
+        ({"content": said("a")}, "messages"),
+        ({"content": "a", "conversation": "c"}, "messages"),
+        ({"messages": said("a")}, "conversation"),
+        ({"messages": said("a"), "conversation": ""}, "conversation"),
+    ],
+)
+def test_what_remember_cannot_take_is_named(client: Client, user: str, given: Any, named: str) -> None:
+    with pytest.raises(mnemon.InvalidArgumentError) as raised:
+        client.remember(**given, user=user)
+    assert [each.field for each in raised.value.violations] == [named]
+    with pytest.raises(TypeError, match="'decay'"):
+        client.remember(messages=said("a"), conversation="c", user=user, decay="stable")  # type: ignore[call-overload] # wrong on purpose
 
 
 async def test_remember_keeps_a_text_as_a_memory_and_messages_in_a_conversation(client: Client, user: str) -> None:

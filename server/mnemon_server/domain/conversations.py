@@ -10,8 +10,8 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.recall import RecallAnswer, Tokenizer
 from mnemon_server.domain.records import MetadataValue, Scope
 
-MESSAGE_TYPE, SUMMARY_TYPE = "message", "summary"
-"""The types of events that are messages, and summaries of what was said before them."""
+SUMMARY_TYPE = "summary"
+"""The type of events that summarise what was said before them."""
 SPEAKER_KEY = "speaker"
 """The metadata key of an event under which the speaker of a message is searched."""
 MESSAGES_MAX, CONTEXT_MESSAGES_DEFAULT = 1_000, 20

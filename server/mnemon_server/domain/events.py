@@ -15,6 +15,8 @@ from mnemon_server.domain.records import MetadataValue, Relevance, Scope, Search
 
 LIMIT_DEFAULT, LIMIT_MAX = 50, 1_000
 LAST_DAYS_DEFAULT, LAST_DAYS_MAX = 30, 36_500
+MESSAGE_TYPE = "message"
+"""The type of events that are messages of a conversation."""
 EVENT_ID_BYTES_MAX = 256
 EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX = 128, 64
 CONTEXT_BYTES_MAX = 65_536

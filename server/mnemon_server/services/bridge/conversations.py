@@ -11,8 +11,8 @@ from mnemon_server.domain.bridge.extraction import (
     Turn,
 )
 from mnemon_server.domain.clock import Clock, system_clock
-from mnemon_server.domain.conversations import MESSAGE_TYPE, SPEAKER_KEY, SUMMARY_TYPE
-from mnemon_server.domain.events import Event, EventSelection, StoredEvent
+from mnemon_server.domain.conversations import SPEAKER_KEY, SUMMARY_TYPE
+from mnemon_server.domain.events import MESSAGE_TYPE, Event, EventSelection, StoredEvent
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticFilter, SemanticMatch, SimilarQuery
 from mnemon_server.engines.promises.events import EventEngine

@@ -12,9 +12,9 @@ from mnemon_server.domain.bridge.extraction import (
     PreviewRequest,
 )
 from mnemon_server.domain.collections import SEMANTIC
-from mnemon_server.domain.conversations import MESSAGE_TYPE, NAME_BYTES_MAX, ROLE_BYTES_MAX
+from mnemon_server.domain.conversations import NAME_BYTES_MAX, ROLE_BYTES_MAX
 from mnemon_server.domain.errors import ConfigurationError, FieldViolation, MnemonError
-from mnemon_server.domain.events import CONVERSATION_BYTES_MAX, EVENT_ID_BYTES_MAX, Event
+from mnemon_server.domain.events import CONVERSATION_BYTES_MAX, EVENT_ID_BYTES_MAX, MESSAGE_TYPE, Event
 from mnemon_server.domain.semantic import SavedSemantic
 from mnemon_server.domain.validation import (
     content_violations,

@@ -15,9 +15,8 @@ from mnemon_server.domain.bridge import (
     RoutingPolicy,
 )
 from mnemon_server.domain.bridge.extraction import ExtractMode
-from mnemon_server.domain.conversations import MESSAGE_TYPE
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.events import EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, Event
+from mnemon_server.domain.events import EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, MESSAGE_TYPE, Event
 from mnemon_server.domain.semantic import ConflictPolicy, SemanticMemory
 from mnemon_server.domain.validation import BLANK_PROBLEM, id_violations, share_violations
 

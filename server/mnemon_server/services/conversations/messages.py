@@ -11,7 +11,6 @@ from hashlib import blake2b
 from typing import Any
 
 from mnemon_server.domain.conversations import (
-    MESSAGE_TYPE,
     SPEAKER_KEY,
     ConversationKey,
     Message,
@@ -19,7 +18,7 @@ from mnemon_server.domain.conversations import (
     ToolCall,
 )
 from mnemon_server.domain.encoding import scope_values
-from mnemon_server.domain.events import Event, StoredEvent
+from mnemon_server.domain.events import MESSAGE_TYPE, Event, StoredEvent
 from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.wire.events import decode
 

@@ -10,7 +10,6 @@ import numpy as np
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.conversations import (
     CONTEXT_MESSAGES_DEFAULT,
-    MESSAGE_TYPE,
     SUMMARY_TYPE,
     ContextQuery,
     ConversationContext,
@@ -26,7 +25,7 @@ from mnemon_server.domain.conversations import (
     MessageReceipt,
 )
 from mnemon_server.domain.errors import RequestIdReusedError
-from mnemon_server.domain.events import EventReceipt, EventSelection, PrunedEvents, RecordEvent
+from mnemon_server.domain.events import MESSAGE_TYPE, EventReceipt, EventSelection, PrunedEvents, RecordEvent
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.validation import refuse, request_id_violations, scope_violations
 from mnemon_server.engines.promises.events import EventEngine, Sequences

@@ -9,6 +9,7 @@ import numpy as np
 
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.events import MESSAGE_TYPE
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.recall import (
@@ -207,11 +208,17 @@ def _nearest(found: Iterable[Found]) -> list[float]:
 
 
 def _unknown(query: RecallQuery, found: Iterable[Found]) -> Iterator[RecallItem]:
-    """The items that the caller does not have: neither the turns that ask, nor what is excluded."""
-    asked = {_plain(message.content) for message in query.messages}
+    """The items that the caller does not have: neither what is excluded, nor the turns that ask.
+
+    A message that was stored and asks the same is no answer either.
+    """
+    turns, question = {_plain(message.content) for message in query.messages}, _plain(query.text)
+    if question.endswith(("?", "？")):
+        turns.add(question)
     for each in found:
         for item in each.items:
-            if item.record.id not in query.excluded and (not asked or _plain(item.content) not in asked):
+            is_known = _plain(item.content) in turns and (bool(query.messages) or item.type == MESSAGE_TYPE)
+            if item.record.id not in query.excluded and not is_known:
                 yield item
 
 
