@@ -2,22 +2,35 @@
 
     python -m tests.bench.recalling [DATA] [--sets conversations] [--fill 5000] [--tokens 1000]
 
-The texts of a conversation or chat are stored three times, under different names: as documents and as
-events, which are searched alone; as events, with unrelated records of the other kinds, which are recalled; and dealt
-over all five kinds, which are recalled. DATA is a folder as in `tests.bench.finding`. The unrelated records are
-sentences of the chats, or of the conversations beside a chat.
+The texts of a conversation or chat are stored five times, under different names: as documents and as
+events, which are searched alone; as events and as messages of a conversation, with unrelated records of the other
+kinds, which are recalled; and dealt over all five kinds, which are recalled. DATA is a folder as in
+`tests.bench.finding`. The unrelated records are sentences of the chats, or of the conversations beside a chat.
 """
 
 import itertools
 import random
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
-from mnemon import Client, Document, Fact, Memory, RecallAnswer, RecallItem, RecordKind, Scope, SemanticMemory
+from mnemon import (
+    Client,
+    ConversationMessage,
+    Document,
+    Fact,
+    Memory,
+    RecallAnswer,
+    RecallItem,
+    RecordKind,
+    Scope,
+    SemanticMemory,
+)
 from rich.console import Console
 from rich.progress import Progress
 
@@ -31,6 +44,10 @@ from tests.bench.serving import serving
 METRICS = (f"recall@{LIMIT}", f"nDCG@{LIMIT}")
 SETS = ("conversations", "chats")
 SPREAD, FILLED = "recall, dealt over kinds", "recall, events among unrelated records"
+SAID = "recall, messages among unrelated records"
+MESSAGES_AT_ONCE = 500
+OTHERS = (RecordKind.DOCUMENT, RecordKind.MEMORY, RecordKind.FACT, RecordKind.SEMANTIC)
+"""The kinds that are recalled, beside events."""
 LINE_BYTES = 16
 """What a line of the plain context has beside its text."""
 
@@ -48,6 +65,28 @@ class Stored:
             if result.error:
                 raise result.error
             self._ids.setdefault((kind, self._id(kind, result)), []).append(text.id)
+
+    def say(self, texts: Sequence[Text]) -> None:
+        """Stores texts as the messages of one conversation, said a few seconds after each other."""
+        began = datetime.now(UTC) - timedelta(hours=3)
+        messages = [
+            ConversationMessage(
+                text.writer or "user",
+                text.content,
+                name=str(text.metadata.get("speaker", "")),
+                message_time=began + timedelta(seconds=5 * number),
+                metadata={key: value for key, value in text.metadata.items() if key != "speaker"},
+            )
+            for number, text in enumerate(texts)
+        ]
+        for start in range(0, len(messages), MESSAGES_AT_ONCE):
+            part = slice(start, start + MESSAGES_AT_ONCE)
+            receipts = self._client.conversations.append(self._name, messages[part], user=self._name)
+            for text, receipt in zip(texts[part], receipts, strict=True):
+                self._ids.setdefault((RecordKind.EVENT, receipt.event_id), []).append(text.id)
+        # Until an event has a vector, it is found by its words alone.
+        while self._client.timeline.status().text_pending_count:
+            time.sleep(0.05)
 
     def _put(self, kind: RecordKind, texts: Sequence[Text]) -> Iterable[Any]:
         client, name = self._client, self._name
@@ -96,7 +135,7 @@ class Stored:
 def dealt(texts: Sequence[Text], seed: int) -> dict[RecordKind, list[Text]]:
     """The texts of a conversation, each as a record of one kind."""
     rng = random.Random(seed)
-    kinds = [kind for kind in RecordKind if kind not in (RecordKind.DECISION, RecordKind.RULE)]
+    kinds = [kind for kind in RecordKind if kind in (RecordKind.EVENT, *OTHERS)]
     hands: dict[RecordKind, list[Text]] = {kind: [] for kind in kinds}
     for text in texts:
         hands[rng.choice(kinds)].append(text)
@@ -143,9 +182,15 @@ class Measurement:
         if self._fill:
             filled = Stored(self._client, f"{collection.name}-filled")
             filled.put(RecordKind.EVENT, collection.texts)
-            for kind in (RecordKind.DOCUMENT, RecordKind.MEMORY, RecordKind.FACT, RecordKind.SEMANTIC):
-                filled.put(kind, self._fill)
-            self._recalled(FILLED, filled)
+            self._recalled(FILLED, self._among_unrelated(filled))
+            said = Stored(self._client, f"{collection.name}-said")
+            said.say(collection.texts)
+            self._recalled(SAID, self._among_unrelated(said))
+
+    def _among_unrelated(self, stored: Stored) -> Stored:
+        for kind in OTHERS:
+            stored.put(kind, self._fill)
+        return stored
 
     def _alone(self, name: str, search: ServerSearch) -> None:
         search.store(self._collection)
