@@ -58,7 +58,7 @@ class RoutingPolicy(JsonValue):
     demoted_importance: float | None = None
     """The maximum importance after "demote". Default 0.1."""
     conflict_policy: str = ConflictPolicy.IGNORE
-    """How a save handles conflicts; see `semantic.add`. Those of extracted statements are always resolved."""
+    """How a save handles conflicts; see `semantic.add`. Conflicts of extracted statements are always resolved."""
     extract: str = ExtractMode.OFF
     """Who makes statements of the messages of conversations, to which the other fields then do not apply."""
     revision: int = field(default=0, compare=False)

@@ -118,7 +118,7 @@ class ExtractStatementsRequest(_message.Message):
     conversation_id: _builtins.str
     """The conversation."""
     summary: _builtins.str
-    """The newest summary of the conversation; empty if there is none."""
+    """The newest summary of the conversation; may be empty."""
     statements_max: _builtins.int
     """Maximum number of statements in the answer."""
     content_max: _builtins.int
@@ -186,7 +186,7 @@ class NewStatement(_message.Message):
     importance: _builtins.float
     """How important it is, 0 to 1; unset means unknown."""
     updates: _builtins.str
-    """The id of the known statement whose place it takes; empty if there is none."""
+    """The id of the known statement whose place it takes; empty for a new statement."""
     @_builtins.property
     def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Required. The ids of the messages that say so. When all of them are pruned, so is the statement."""

@@ -82,7 +82,7 @@ class ExtractionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extracted:
-    """A statement of an answer. Ids are those of the request."""
+    """A statement of an answer. Its ids come from the request."""
 
     content: str
     message_ids: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Reads what an extractor gets: the messages of a batch, those before them, the summary, and what is already known."""
+"""Reads what an extractor gets: the messages of a batch, earlier ones, the summary, and known statements."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ SEARCHES_MAX = 8
 MATCHES_MAX = 5
 QUERY_CHARACTERS_MAX = 2_000
 READ_MAX = 64
-"""Events read to find those of the same scope: an id may be that of a conversation in several scopes."""
+"""Events read to find some of the same scope: conversations in several scopes may have the same id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class ConversationReader:
         summary: str = "",
         refusal: str = "",
     ) -> ExtractionRequest:
-        """The request about messages, with what is known."""
+        """The request about messages, with known statements."""
         return ExtractionRequest(
             scope=scope,
             conversation=conversation,

@@ -41,7 +41,7 @@ class ExtractedBatch:
     sources: Mapping[str, Event]
 
     def save(self, tx: VaultTransaction) -> tuple[Tally, bool]:
-        """Saves all of the statements, except for those of messages that were erased meanwhile. Returns the counts, and
+        """Saves all of the statements, except where a message was erased meanwhile. Returns the counts, and
         whether a message was erased.
 
         Raises:

@@ -20,7 +20,7 @@ from mnemon_server.services.bridge.ledger import BridgeLedger
 PREFIX = "bridge.pending."
 _BYTES_PER_TOKEN = 4
 _TOKENS_OF_A_MESSAGE = 20
-"""Those of its role, name and time."""
+"""For its role, name and time."""
 _DIGITS = 20
 
 
@@ -60,7 +60,7 @@ class PendingBatch:
 
     @property
     def key(self) -> str:
-        """The key of its value. Those of a conversation are in the order of their messages, the open one first."""
+        """The key of its value. The keys of a conversation are in the order of its messages, the open batch first."""
         return f"{PREFIX}{self.conversation}" + (f".{self.sequences[0]:0{_DIGITS}}" if self.is_closed else "")
 
     def to_text(self) -> str:

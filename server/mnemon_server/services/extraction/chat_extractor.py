@@ -66,7 +66,7 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
 
 
 def read_prompt(path: Path | None) -> str:
-    """The instructions for the model, from a file or those of the server.
+    """The instructions for the model, from a file; without one, the instructions of the server.
 
     Raises:
         ConfigurationError: the file cannot be read, is too long, or holds nothing.
