@@ -130,7 +130,9 @@ def test_the_same_id_is_another_conversation_for_another_user_and_persona(client
         ("c", Scope(user=user, persona="coach"), 1),
         ("c", Scope(user=user), 1),
     ]
-    assert len([*client.conversations.messages("c", user=user)]) == 2
+    assert texts(client.conversations.messages("c", user=user)) == [f"I am {{'user': '{user}'}}."]
+    assert len([*client.conversations.messages("c", user=user, persona="coach")]) == 1
+    client.conversations.delete_messages("c", last=1, user=user)
     assert len([*client.conversations.messages("c", user=user, persona="coach")]) == 1
     assert client.conversations.delete("c", user=user, persona="coach").deleted_count == 1
     assert len([*client.conversations.messages("c", user=other)]) == 1
@@ -218,38 +220,6 @@ def test_what_remember_cannot_take_is_named(client: Client, user: str, given: An
         client.remember(messages=said("a"), conversation="c", user=user, decay="stable")  # type: ignore[call-overload] # wrong on purpose
 
 
-async def test_remember_keeps_a_text_as_a_memory_and_messages_in_a_conversation(client: Client, user: str) -> None:
-    memory = client.remember("Ada dislikes early flights.", user=user)
-    receipts = client.remember(messages=said("I moved to Bern.", "Nice."), conversation="c", user=user)
-    async with AsyncClient(client.address) as asyncio_client:
-        more = {"role": "user", "content": "It is by the river.", "message_id": "m3"}
-        await asyncio_client.remember(messages=[more], conversation="c", user=user)
-
-    assert client.memories.get(memory.memory_id).content == "Ada dislikes early flights."
-    assert texts(client.conversations.messages("c", user=user)) == ["I moved to Bern.", "Nice.", "It is by the river."]
-    assert [client.timeline.get(receipt.event_id).content for receipt in receipts] == ["I moved to Bern.", "Nice."]
-    assert [each.content for each in client.memories.list(user=user)] == ["Ada dislikes early flights."]
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({}, "content"),
-        ({"content": "a", "messages": said("a"), "conversation": "c"}, "content"),
-        ({"content": said("a")}, "messages"),
-        ({"content": "a", "conversation": "c"}, "messages"),
-        ({"messages": said("a")}, "conversation"),
-        ({"messages": said("a"), "conversation": ""}, "conversation"),
-    ],
-)
-def test_what_remember_cannot_take_is_named(client: Client, user: str, given: Any, named: str) -> None:
-    with pytest.raises(mnemon.InvalidArgumentError) as raised:
-        client.remember(**given, user=user)
-    assert [each.field for each in raised.value.violations] == [named]
-    with pytest.raises(TypeError, match="'decay'"):
-        client.remember(messages=said("a"), conversation="c", user=user, decay="stable")  # type: ignore[call-overload] # wrong on purpose
-
-
 def test_the_context_has_the_last_messages_what_is_recalled_and_the_summary(client: Client, user: str) -> None:
     client.remember("Anna is allergic to peanuts.", user=user)
     client.conversations.append("c", said(*(f"Turn {number} of small talk." for number in range(30))), user=user)
@@ -270,6 +240,28 @@ def test_the_context_has_the_last_messages_what_is_recalled_and_the_summary(clie
     assert len(small.messages) < 20
     assert client.conversations.context("c", user=user, max_tokens=1).messages == ()
     assert client.conversations.context("none", user=user).recall is None
+
+
+def test_a_newest_message_that_is_too_long_is_shortened_to_its_beginning_and_its_end(client: Client, user: str) -> None:
+    client.conversations.append("c", said("My deploy fails.", "Please paste the log."), user=user)
+    log = "\n".join(f"line {number} of the log" for number in range(1_000))
+    client.conversations.append("c", [{"role": "user", "content": f"{log}\nWhat is wrong here?"}], user=user)
+
+    context = client.conversations.context("c", user=user, max_tokens=500)
+    assert context.tokens <= 500
+    newest = context.messages[-1].content
+    assert newest.startswith("line 0 of the log") and newest.endswith("What is wrong here?")
+    assert texts(context.messages)[:2] == ["My deploy fails.", "Please paste the log."]
+
+
+def test_the_same_words_said_often_leave_room_for_others(client: Client, user: str) -> None:
+    client.conversations.append("first", said("The spare key is under the third flower pot."), user=user)
+    for number in range(12):
+        client.conversations.append(f"c{number}", said("Where is the spare key?", "I do not know."), user=user)
+    indexed(client)
+
+    answer = client.recall("Where is the spare key", user=user)
+    assert "The spare key is under the third flower pot." in [item.content for item in answer]
 
 
 @pytest.mark.parametrize("tokens", [20, 50, 100, 300, 1_000])

@@ -161,6 +161,17 @@ async def test_a_deleted_document_comes_back_as_the_same_record(client: AsyncCli
     assert len([each async for each in client.documents.versions("tea")]) == 2
 
 
+async def test_a_version_does_not_replace_what_another_user_stored_under_its_id_since(client: AsyncClient) -> None:
+    await client.documents.put("recipe", "Dana bakes bread.", scope=Scope(user="dana"))
+    await client.documents.delete("recipe")
+    [version] = [each.version.version_id async for each in client.documents.versions("recipe")]
+    await client.documents.put("recipe", "Emil cooks soup.", scope=Scope(user="emil"))
+
+    with pytest.raises(InvalidOperationError, match="'recipe' is the record of another user now"):
+        await client.documents.restore_version("recipe", version)
+    assert (await client.documents.get("recipe")).content == "Emil cooks soup."
+
+
 async def test_the_versions_of_statements_tell_merges_and_undone_decisions(client: AsyncClient) -> None:
     texts = ("Ada keeps a red boat.", "Ada keeps a blue boat.")
     first, second = [(await client.semantic.add(text, user="ada")).memory for text in texts]

@@ -102,7 +102,7 @@ class ConversationKey:
     """Which conversation."""
 
     scope: Scope
-    """The fields that are set must be equal; the user is required."""
+    """The whole scope of its messages; the user is required."""
     conversation_id: str
 
 

@@ -68,6 +68,8 @@ class EventSelection:
     event_types: frozenset[str] = frozenset()
     min_importance: float | None = None
     conversation: str = ""
+    whole_scope: bool = False
+    """Whether the fields of the scope that are empty must be empty, too."""
     start: datetime | None = None
     end: datetime | None = None
     expression: Expression | None = None

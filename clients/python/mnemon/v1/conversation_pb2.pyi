@@ -269,7 +269,7 @@ class ListMessagesRequest(_message.Message):
     """The next_page_token of the previous page; empty for the first page."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Whom the conversation belongs to; the fields that are set must be equal. The user is required."""
+        """Whom the conversation belongs to, all of it. The user is required."""
 
     def __init__(
         self,
@@ -452,8 +452,8 @@ class GetConversationContextRequest(_message.Message):
     """Minimum relevance of what is recalled; see RecallRequest."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Whom the conversation belongs to, and whose records are recalled; the fields that are set must be equal. The user is
-        required.
+        """Whom the conversation belongs to, all of it; and whose records are recalled, of which the fields that are set must be
+        equal. The user is required.
         """
 
     @_builtins.property
@@ -508,7 +508,9 @@ class GetConversationContextResponse(_message.Message):
     """How tokens were counted."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConversationMessage]:
-        """The last messages, oldest first. They begin with no answer to a call that is not among them."""
+        """The last messages, oldest first. They begin with no answer to a call that is not among them. If there is no room for
+        the newest one, its content is shortened to its beginning and its end.
+        """
 
     @_builtins.property
     def summary_time(self) -> _timestamp_pb2.Timestamp:
@@ -566,7 +568,7 @@ class DeleteMessagesRequest(_message.Message):
     """
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Whom the conversation belongs to; the fields that are set must be equal. The user is required."""
+        """Whom the conversation belongs to, all of it. The user is required."""
 
     @_builtins.property
     def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -635,7 +637,7 @@ class DeleteConversationRequest(_message.Message):
     """As in DeleteMessagesRequest."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Whom it belongs to; the fields that are set must be equal. The user is required."""
+        """Whom it belongs to, all of it. The user is required."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class ConversationServiceStub(object):
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
-    creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
+    creation. The same id with another agent, persona, project or household is another conversation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
     retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
     conversation and its scope in the filter.
     """
@@ -72,7 +72,7 @@ class ConversationServiceStub(object):
 
 class ConversationServiceServicer(object):
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
-    creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
+    creation. The same id with another agent, persona, project or household is another conversation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
     retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
     conversation and its scope in the filter.
     """
@@ -168,7 +168,7 @@ def add_ConversationServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ConversationService(object):
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
-    creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
+    creation. The same id with another agent, persona, project or household is another conversation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
     retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
     conversation and its scope in the filter.
     """

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class ConversationServiceStub:
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
-    creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
+    creation. The same id with another agent, persona, project or household is another conversation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
     retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
     conversation and its scope in the filter.
     """
@@ -64,7 +64,7 @@ class ConversationServiceStub:
 @_typing.type_check_only
 class ConversationServiceAsyncStub(ConversationServiceStub):
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
-    creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
+    creation. The same id with another agent, persona, project or household is another conversation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
     retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
     conversation and its scope in the filter.
     """
@@ -96,7 +96,7 @@ class ConversationServiceAsyncStub(ConversationServiceStub):
 
 class ConversationServiceServicer(metaclass=_abc_1.ABCMeta):
     """ConversationService keeps conversations: what was said, in order. A conversation is an id within a scope, and needs no
-    creation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
+    creation. The same id with another agent, persona, project or household is another conversation. Each message is an event of the timeline of the type "message", so it is found by Recall and QueryWindow, and
     retention, erasure, archives, backups and the feed include it. To follow new messages, watch changes with the
     conversation and its scope in the filter.
     """

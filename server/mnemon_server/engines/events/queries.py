@@ -89,6 +89,7 @@ class Selection:
     event_types: frozenset[str] = frozenset()
     min_importance: float | None = None
     conversation: str = ""
+    whole_scope: bool = False
     start_us: int = INT64_MIN
     end_us: int = INT64_MAX
 
@@ -100,6 +101,7 @@ class Selection:
             where.event_types,
             where.min_importance,
             where.conversation,
+            where.whole_scope,
             INT64_MIN if where.start is None else to_microseconds(where.start),
             INT64_MAX if where.end is None else to_microseconds(where.end),
         )
@@ -117,13 +119,14 @@ class Selection:
     @property
     def _is_plain(self) -> bool:
         """Whether it compares nothing but the scope and the window."""
-        return not self.event_types and self.min_importance is None and not self.conversation
+        is_scoped = bool(self.conversation) or self.whole_scope
+        return not self.event_types and self.min_importance is None and not is_scoped
 
     def context(self) -> tuple[list[str], list[Any]]:
         """The conditions apart from the window, with their parameters."""
         conditions, parameters = [], list[Any]()
         for name, value in zip(SCOPE_FIELDS, scope_values(self.scope), strict=True):
-            if value:
+            if value or self.whole_scope:
                 conditions.append(f"{name} = ?")
                 parameters.append(value)
         if self.event_types:

@@ -1,6 +1,7 @@
 """Packs what a language model should read before it answers: the last messages, a summary, and what is recalled."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from mnemon_server.domain.conversations import (
@@ -16,6 +17,7 @@ from mnemon_server.domain.events import Event
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.recall import RecallAnswer, RecallMessage, RecallQuery
 from mnemon_server.services.reading.answers import Room
+from mnemon_server.services.recall.packing import ELLIPSIS
 from mnemon_server.services.recall.store import RecallStore
 
 MESSAGES_SHARE = 2
@@ -43,6 +45,7 @@ class Asked(NamedTuple):
 async def pack_context(recall: RecallStore, asked: Asked, *, room: Room | None = None) -> ConversationContext:
     """The context, within the tokens of the query. Raises the same as a recall."""
     query, newest = asked.query, asked.newest
+    newest = await _with_room(recall, query, newest)
     texts = [_said(each.message) for each in newest]
     *sizes, size = await recall.token_counts(query.tokenizer, [*texts, asked.summary.content if asked.summary else ""])
     left = query.max_tokens or CONTEXT_TOKENS_DEFAULT
@@ -70,6 +73,29 @@ async def pack_context(recall: RecallStore, asked: Asked, *, room: Room | None =
         tokens=(query.max_tokens or CONTEXT_TOKENS_DEFAULT) - left,
         tokenizer=query.tokenizer,
     )
+
+
+async def _with_room(
+    recall: RecallStore, query: ContextQuery, newest: Sequence[StoredMessage]
+) -> Sequence[StoredMessage]:
+    """The messages, the newest one shortened if the context has no room for it: a prompt needs its last turn."""
+    tokens_max = query.max_tokens or CONTEXT_TOKENS_DEFAULT
+    if not newest:
+        return newest
+    message, kept = newest[0].message, len(newest[0].message.content)
+    [size] = await recall.token_counts(query.tokenizer, [_said(message)])
+    while size > tokens_max and kept:
+        # Some tokens have more characters than others, so that a few steps may be needed.
+        kept = kept * tokens_max // (MESSAGES_SHARE * size)
+        message = replace(message, content=_ends(newest[0].message.content, kept))
+        [size] = await recall.token_counts(query.tokenizer, [_said(message)])
+    return [newest[0]._replace(message=message), *newest[1:]] if kept else newest
+
+
+def _ends(text: str, kept: int) -> str:
+    """The beginning and the end of a text, so many characters together."""
+    half = kept // 2
+    return f"{text[:half]}\n{ELLIPSIS}\n{text[len(text) - half :]}" if half else ""
 
 
 async def _recalled(

@@ -140,11 +140,7 @@ class ConversationStore:
         newest = MessageQuery(newest_first=True, limit=query.max_messages or CONTEXT_MESSAGES_DEFAULT)
         page = await read_within(room, self._offload, _page, engine, _selection(conversation), newest)
         count = await self._offload(engine.count, _selection(conversation))
-        summaries = EventSelection(
-            scope=conversation.scope,
-            conversation=conversation.conversation_id,
-            event_types=frozenset({SUMMARY_TYPE}),
-        )
+        summaries = _selection(conversation, frozenset({SUMMARY_TYPE}))
         found = (await self._offload(engine.window, summaries, limit=1)).events
         summary = decode(found[0].body) if found else None
         asked = Asked(conversation, query, page.messages, count, summary)
@@ -180,8 +176,7 @@ class ConversationStore:
         engine = self._events.engine
 
         def choose(*, is_resumed: bool) -> Sequences:
-            where = EventSelection(scope=conversation.scope, conversation=conversation.conversation_id)
-            found = engine.sequences(where)
+            found = engine.sequences(_selection(conversation, frozenset()))
             if not len(found) and not (allow_missing or is_resumed):
                 raise ConversationNotFoundError(conversation.conversation_id)
             return found
@@ -197,8 +192,13 @@ def _named(message: Message, request_id: str, number: int) -> Message:
     return replace(message, message_id=message_id_of(request_id, number) if request_id else new_id())
 
 
-def _selection(conversation: ConversationKey) -> EventSelection:
-    return EventSelection(scope=conversation.scope, conversation=conversation.conversation_id, event_types=MESSAGES)
+def _selection(conversation: ConversationKey, event_types: frozenset[str] = MESSAGES) -> EventSelection:
+    return EventSelection(
+        scope=conversation.scope,
+        whole_scope=True,
+        conversation=conversation.conversation_id,
+        event_types=event_types,
+    )
 
 
 # Blocking
@@ -257,7 +257,7 @@ def _sequences_of(
     stored = engine.get([event_id_of(conversation, message_id) for message_id in ids])
     found = {message_id: each and each.sequence for message_id, each in zip(ids, stored, strict=True)}
     if None in found.values():
-        # The messages may have a narrower scope than the caller names, and ids of events that were recorded as such.
+        # A message that was recorded as an event has the id of that.
         sequences = engine.sequences(_selection(conversation)).tolist()
         while sequences and None in found.values():
             events = engine.read(sequences, bytes_max=PAGE_BYTES_MAX)

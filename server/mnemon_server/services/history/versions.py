@@ -130,6 +130,9 @@ def _restore(tx: VaultTransaction, asked: Restoration) -> str:
     if asked.expected_revision is not None and asked.expected_revision != (current.revision if current else 0):
         raise RevisionMismatchError(asked.record_id, asked.expected_revision, current.revision if current else 0)
     old = version.document
+    is_other = current is not None and current.create_time != old.create_time
+    if current is not None and is_other and current.scope.user != old.scope.user:
+        raise InvalidOperationError(f"{asked.record_id!r} is the record of another user now; delete that one first")
     write = DocumentWrite(document=_visible(old), passages=())
     if asked.kind is RecordKind.SEMANTIC:
         _refuse_duplicate(tx, write.document)

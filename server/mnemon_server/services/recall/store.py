@@ -129,8 +129,8 @@ class RecallStore:
         limit = max(query.limit, LIMIT_DEFAULT)
         if query.max_tokens and not query.limit:
             limit = min(max(query.max_tokens // ITEM_TOKENS, LIMIT_DEFAULT), LIMIT_MAX)
-        # What the caller has already is found first, and left out.
-        limit = min(limit + len(query.excluded) + len(query.messages), LIMIT_MAX)
+        # What the caller has already is found first, and left out; the same text in several records is one item.
+        limit = min(2 * limit + len(query.excluded) + len(query.messages), LIMIT_MAX)
         asked = Question(query, text, vector, of_model=query.vector is None, limit=limit, namespace=None)
         if query.namespace:
             return asked._replace(namespace=Namespace(query.namespace)), {}
