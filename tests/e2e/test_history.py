@@ -1,8 +1,9 @@
 """Earlier versions of records: kept, listed, restored, and gone for good when that is asked for."""
 
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest_asyncio
 from mnemon import (
     AsyncClient,
     F,
+    IncompleteHistoryWarning,
     InvalidOperationError,
+    MemoryNotFoundError,
     MnemonError,
     Scope,
     VersionEnding,
@@ -299,3 +302,113 @@ async def test_a_caller_with_bounds_sees_only_versions_of_its_own(tmp_path: Path
                 await ada.memories.restore_version(memory.memory_id, foreign.version_id)
             assert (await bob.memories.get(memory.memory_id)).content == "Another word of Bob."
             assert foreign.principal.startswith("key:")
+
+
+async def test_every_kind_is_read_as_it_was_at_a_moment(client: AsyncClient) -> None:
+    memory = await client.memories.add("Ada likes green tea.", user="ada")
+    await client.documents.put("tea", "Green tea needs water of eighty degrees.")
+    statement = (await client.semantic.add("Ada lives in Munich.", user="ada")).memory
+    assert statement is not None
+    await client.facts.put(("users", "ada"), "seat", {"content": "Ada sits by the window."})
+    await client.timeline.add("trip", "Ada took the night train.", user="ada")
+    then = datetime.now(UTC)
+    await client.memories.update(memory.memory_id, content="Ada likes black coffee.", user="bob")
+    await client.memories.add("Bob likes cocoa.", user="bob")
+    await client.documents.delete("tea")
+    await client.semantic.delete(statement.memory_id)
+    await client.facts.put(("users", "ada"), "seat", {"content": "Ada sits at the aisle."})
+    await client.timeline.add("trip", "Ada took the night train back.", user="ada")
+
+    assert (await client.memories.get(memory.memory_id, as_of=then)).content == "Ada likes green tea."
+    assert [each.content async for each in client.memories.list(as_of=then)] == ["Ada likes green tea."]
+    [found] = await client.memories.search("Does she like green tea?", user="ada", as_of=then)
+    assert found.content == "Ada likes green tea."
+    assert (await client.documents.get("tea", as_of=then)).content == "Green tea needs water of eighty degrees."
+    assert [each.doc_id async for each in client.documents.list(as_of=then)] == ["tea"]
+    assert [each.doc_id for each in await client.documents.search("eighty degrees", as_of=then)] == ["tea"]
+    assert (await client.semantic.get(statement.memory_id, as_of=then)).content == "Ada lives in Munich."
+    assert [each.content async for each in client.semantic.list(user="ada", as_of=then)] == ["Ada lives in Munich."]
+    matches = await client.semantic.search("Does Ada live in Munich?", user="ada", as_of=then)
+    assert [each.memory.memory_id for each in matches] == [statement.memory_id]
+    fact = await client.facts.get(("users", "ada"), "seat", as_of=then)
+    assert fact.value == {"content": "Ada sits by the window."}
+    [listed] = [each.value async for each in client.facts.list(("users",), subtree=True, as_of=then)]
+    assert listed == fact.value
+    [hit] = await client.facts.search("window", namespace=("users",), subtree=True, as_of=then)
+    assert hit.fact.value == fact.value
+    recalled = {each.content for each in await client.recall("Ada", user="ada", namespace=("users", "ada"), as_of=then)}
+    assert recalled == {
+        "Ada likes green tea.",
+        "Ada lives in Munich.",
+        "Ada sits by the window.",
+        "Ada took the night train.",
+    }
+    with pytest.raises(MnemonError):
+        await client.documents.get("tea")
+
+
+async def test_a_confidence_of_the_past_is_that_of_the_past(client: AsyncClient) -> None:
+    memory = await client.memories.add("Ada likes tea.", decay="contextual")
+    soon = datetime.now(UTC) + timedelta(days=7)
+    assert round((await client.memories.get(memory.memory_id, as_of=soon)).confidence, 2) == 0.5
+    early = datetime.now(UTC) - timedelta(days=1)
+    with pytest.raises(MemoryNotFoundError):
+        await client.memories.get(memory.memory_id, as_of=early)
+
+
+async def test_an_answer_about_the_past_says_that_something_is_missing_and_never_what(client: AsyncClient) -> None:
+    memory = await client.memories.add("Ada likes tea.", user="ada")
+    other = await client.memories.add("Bob likes tea.", user="bob")
+    before = datetime.now(UTC)
+    await client.memories.update(memory.memory_id, content="Ada likes coffee.")
+    between = datetime.now(UTC)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        await client.memories.get(memory.memory_id, as_of=before)
+    await client.memories.purge([memory.memory_id])
+    after = datetime.now(UTC)
+
+    for moment in (before, between):
+        with pytest.warns(IncompleteHistoryWarning):
+            found = [each.memory_id async for each in client.memories.list(as_of=moment)]
+        assert found == [other.memory_id]
+        with pytest.raises(MemoryNotFoundError, match="not complete") as refused:
+            await client.memories.get(memory.memory_id, as_of=moment)
+        with pytest.raises(MemoryNotFoundError) as unknown:
+            await client.memories.get("0" * 8, as_of=moment)
+        assert str(refused.value).replace(memory.memory_id, "0" * 8) == str(unknown.value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [each.memory_id async for each in client.memories.list(as_of=after)] == [other.memory_id]
+        assert [each.doc_id async for each in client.documents.list(as_of=before)] == []
+
+
+async def test_without_history_the_past_is_incomplete(tmp_path: Path) -> None:
+    async with client_of(tmp_path, history_versions=0) as client:
+        await client.memories.add("Ada likes tea.")
+        with pytest.warns(IncompleteHistoryWarning):
+            assert len([each async for each in client.memories.list(as_of=datetime.now(UTC))]) == 1
+
+
+async def test_a_caller_with_bounds_learns_nothing_of_the_past_of_others(tmp_path: Path) -> None:
+    keys = [make_key(tmp_path, "writer", "--user", name, "--namespace", f"users.{name}") for name in ("ada", "bob")]
+    async with guarded_server(tmp_path) as server:
+        address = str(server.server.address)
+        async with AsyncClient(address, api_key=keys[0]) as ada, AsyncClient(address, api_key=keys[1]) as bob:
+            memory = await ada.memories.add("Ada likes tea.")
+            own = await bob.memories.add("Bob likes tea.")
+            await ada.facts.put(("users", "ada"), "seat", {"row": 1})
+            then = datetime.now(UTC)
+            await ada.memories.update(memory.memory_id, content="Ada likes coffee.")
+            await ada.memories.purge([memory.memory_id])
+            await ada.facts.delete(("users", "ada"), "seat")
+            await bob.memories.update(own.memory_id, content="Bob likes cocoa.")
+            with warnings.catch_warnings():
+                # What is missing of Ada's past is nothing that Bob hears of.
+                warnings.simplefilter("error")
+                assert [each.content async for each in bob.memories.list(as_of=then)] == ["Bob likes tea."]
+                assert [each.content for each in await bob.memories.search("tea", as_of=then)] == ["Bob likes tea."]
+                assert [each.key async for each in bob.facts.list(subtree=True, as_of=then)] == []
+                assert [each.key async for each in ada.facts.list(subtree=True, as_of=then)] == ["seat"]
+            with pytest.warns(IncompleteHistoryWarning):
+                assert [each.content async for each in ada.memories.list(as_of=then)] == []

@@ -50,6 +50,7 @@ def open_vault_with(
         page_key=b"",
         is_shadow_current=lambda: True,
         gauges=nothing,
+        at=lambda time: nothing,
         within=lambda bounds: nothing,
         close=close,
     )

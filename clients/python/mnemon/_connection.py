@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from mnemon import _readiness as readiness
 from mnemon._attempts import CALLS_IN_FLIGHT_MAX, Attempts
 from mnemon._channel import DEFAULT_TIMEOUT_S, Target
-from mnemon.shared.errors import ClientClosedError
+from mnemon.shared.errors import ClientClosedError, noted
 
 CLOSED = "the client is closed"
 
@@ -74,7 +74,7 @@ class Connection:
                 self.open_channel()
                 self.authorize()
                 try:
-                    return method(request, timeout=attempts.time_left())
+                    return noted(method(request, timeout=attempts.time_left()))
                 except grpc.RpcError as raised:
                     pause_s = attempts.pause_after(raised, repeatable=repeatable)
                 time.sleep(pause_s)
@@ -160,7 +160,7 @@ class AsyncConnection:
                 self.open_channel()
                 await self.authorize()
                 try:
-                    return await method(request, timeout=attempts.time_left())
+                    return noted(await method(request, timeout=attempts.time_left()))
                 except grpc.aio.AioRpcError as raised:
                     pause_s = attempts.pause_after(raised, repeatable=repeatable)
                 await asyncio.sleep(pause_s)

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing, nullcontext
 from dataclasses import replace
+from datetime import datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +171,7 @@ def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
     )
     recall = whole.recall.over(stores, bounds)
     tools = whole.tools.over(stores.facts, recall, bounds, bounds.digest(vault.changes.origin, b"requests").hex())
-    return replace(
+    view: OpenVault = replace(
         whole,
         documents=stores.documents,
         memories=stores.memories,
@@ -184,7 +185,28 @@ def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
         conversations=whole.conversations.over(stores.events, recall),
         history=whole.history.over(part),
         page_key=bounds.digest(vault.changes.epoch, b"pages"),
+        at=lambda time: _past(view, part, time),
         **others,
+    )
+    return view
+
+
+def _past(present: OpenVault, vault: Vault, time: datetime) -> OpenVault:
+    """The open vault as it was at a moment; `vault` is the part of it that the caller sees."""
+    stores = Stores(
+        present.documents.over(vault.past(DOCUMENTS, time)),
+        present.memories.at(vault.past(MEMORIES, time), time),
+        present.facts.at(vault.past(FACTS, time), time),
+        present.semantic.at(vault.past(SEMANTIC, time)),
+        present.episodic,
+    )
+    return replace(
+        present,
+        documents=stores.documents,
+        memories=stores.memories,
+        facts=stores.facts,
+        semantic=stores.semantic,
+        recall=present.recall.at(stores),
     )
 
 
@@ -293,8 +315,7 @@ async def open_vault_of(
         facts = await asyncio.to_thread(open_facts, settings, vault, batcher)
         stack.push_async_callback(facts.aclose)
         await stack.enter_async_context(FactExpiry(facts, guard))
-        rules = await _open_rules(settings, vault, stack)
-        offload = _threads(stack, READER_THREADS, "event-reader")
+        rules, offload = await _open_rules(settings, vault, stack), _threads(stack, READER_THREADS, "event-reader")
         advisor = Advisor(vault.collection(SEMANTIC), rules, judge, offload) if judge else None
         conflicts = ConflictStore(vault, batcher, rules=rules, advisor=advisor)
         stack.push_async_callback(conflicts.aclose)
@@ -336,6 +357,7 @@ async def open_vault_of(
             page_key=vault.changes.epoch,
             is_shadow_current=vault.is_shadow_current,
             gauges=gauges_of(vault, documents, memories, episodic, bridge, batcher),
+            at=lambda time: _past(opened, vault, time),
             within=lambda bounds: views(opened, bounds),
             close=stack.pop_all().aclose,
         )

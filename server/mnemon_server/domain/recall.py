@@ -65,6 +65,8 @@ class RecallQuery:
     min_relevance: float = 0.0
     min_confidence: float | None = None
     view: View = View.STANDARD
+    as_of: datetime | None = None
+    """A moment in the past: what was known then. None means now."""
     excluded: frozenset[str] = frozenset()
     """Ids of events that are no answer, because the caller has them already."""
 

@@ -26,7 +26,9 @@ from mnemon_server.engines.events.text_work import EmbedTexts as EmbedEvents
 from mnemon_server.engines.file_scan import scan_files
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys
+from mnemon_server.engines.past import PastRecords
 from mnemon_server.engines.promises.marks import Marks
+from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import FileScan, TransactionReceipt, VaultTransaction
 from mnemon_server.engines.quantized import round_vectors
@@ -183,6 +185,15 @@ class SQLiteVault:
     def collection(self, collection: Collection) -> SQLiteCollection:
         """See Vault."""
         return self._collections[collection]
+
+    def past(self, collection: Collection, at: datetime) -> RecordEngine:
+        """See Vault."""
+        return PastRecords(self.collection(collection), self.collection(VERSIONS), collection, at)
+
+    def misses_history(self, collection: Collection, at: datetime, owner: str = "") -> bool:
+        """See Vault."""
+        with self._connections.lend() as connection:
+            return history_gaps.is_within(connection, self._journal.origin, collection.name, owner, at)
 
     def transact(
         self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -71,6 +72,8 @@ class OpenVault:
     """Whether the shadow model has embedded everything."""
     gauges: Callable[[], Awaitable[VaultGauges]]
     """Reads what operators watch."""
+    at: Callable[[datetime], "OpenVault"]
+    """The vault as it was at a moment, for the reads of one call: documents, memories, statements, facts, recall."""
     within: Callable[[Bounds], "OpenVault"]
     """The vault as a caller with bounds sees it. Services that know no bounds refuse every call."""
     close: Callable[[], Awaitable[None]]

@@ -9,6 +9,7 @@ from mnemon._async.bulk import send_all
 from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkIndexDocuments
+from mnemon._local_time import Moment
 from mnemon._messages.documents import (
     DocumentLike,
     check_filters,
@@ -129,6 +130,7 @@ class AsyncDocuments(AsyncService):
         min_score: float = 0.0,
         view: str = values.View.STANDARD,
         strict: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
     ) -> values.SearchAnswer:
         """Finds the documents most similar to a text or a vector, best first. `limit`, also `top_k`, is at most 100.
@@ -147,6 +149,7 @@ class AsyncDocuments(AsyncService):
             return no_answer(mode)
         asked = request(
             pb.SearchDocumentsRequest,
+            as_of=as_of,
             query=query,
             vector=vector,
             limit=most,
@@ -161,10 +164,15 @@ class AsyncDocuments(AsyncService):
         return read(values.SearchAnswer, response)
 
     async def get(
-        self, doc_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None
+        self,
+        doc_id: str,
+        *,
+        view: str = values.View.STANDARD,
+        as_of: Moment | None = None,
+        timeout: float | None = None,
     ) -> values.Document:
         """Returns one document. Raises DocumentNotFoundError if it does not exist."""
-        asked = request(pb.GetDocumentRequest, doc_id=doc_id, view=view)
+        asked = request(pb.GetDocumentRequest, as_of=as_of, doc_id=doc_id, view=view)
         response = await self._call(self._stub.GetDocument, asked, timeout)
         return read(values.Document, response.document)
 
@@ -177,6 +185,7 @@ class AsyncDocuments(AsyncService):
         view: str = values.View.STANDARD,
         page_size: int = 0,
         strict: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[values.Document]:
         """Yields all documents that match, in the order in which they were first indexed.
@@ -191,6 +200,7 @@ class AsyncDocuments(AsyncService):
             where=where,
             view=view,
             strict=strict,
+            as_of=as_of,
             timeout=timeout,
         )
 
@@ -204,6 +214,7 @@ class AsyncDocuments(AsyncService):
         where: FilterLike | None = None,
         view: str = values.View.STANDARD,
         strict: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
     ) -> values.DocumentPage:
         """Returns one page of documents: 100 if `page_size` is 0, at most 1,000, and at most 4 MiB.
@@ -213,6 +224,7 @@ class AsyncDocuments(AsyncService):
         """
         asked = request(
             pb.ListDocumentsRequest,
+            as_of=as_of,
             filter=filter_of(scope, where),
             filters=filters,
             view=view,

@@ -8,6 +8,7 @@ from mnemon._async.bulk import send_all
 from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkPutFacts
+from mnemon._local_time import Moment
 from mnemon._messages.calls import FoundFacts, renewals_from_pb
 from mnemon._messages.convert import namespace_to_pb
 from mnemon._messages.filters import facts_to_pb, ids_filter
@@ -103,13 +104,14 @@ class AsyncFacts(AsyncService):
         key: str,
         *,
         versions: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
     ) -> facts.Fact:
         """Returns one fact. Raises FactNotFoundError if it does not exist or has expired.
 
         With `versions`, it includes the earlier versions.
         """
-        asked = request(pb.GetFactRequest, namespace=namespace, key=key, show_versions=versions)
+        asked = request(pb.GetFactRequest, as_of=as_of, namespace=namespace, key=key, show_versions=versions)
         response = await self._call(self._stub.GetFact, asked, timeout)
         return read(facts.Fact, response.fact)
 
@@ -158,6 +160,7 @@ class AsyncFacts(AsyncService):
         mode: str | None = None,
         min_score: float = 0.0,
         view: str = values.View.STANDARD,
+        as_of: Moment | None = None,
         timeout: float | None = None,
     ) -> facts.FactAnswer:
         """Finds the facts of a namespace most relevant to a text or a vector, best first, up to `limit`, also `top_k`.
@@ -171,6 +174,7 @@ class AsyncFacts(AsyncService):
         """
         asked = request(
             pb.SearchFactsRequest,
+            as_of=as_of,
             query=query,
             filter=facts_to_pb(namespace, subtree=subtree, where=where),
             vector=vector,
@@ -190,6 +194,7 @@ class AsyncFacts(AsyncService):
         where: facts.FactWhere | None = None,
         versions: bool = False,
         page_size: int = 0,
+        as_of: Moment | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[facts.Fact]:
         """Yields all facts of a namespace that match, in the order in which they were first stored.
@@ -197,7 +202,14 @@ class AsyncFacts(AsyncService):
         The arguments select facts as in `search`. `timeout` applies to each page.
         """
         labels = tuple(namespace_to_pb("namespace", namespace))
-        how = {"subtree": subtree, "where": where, "versions": versions, "page_size": page_size, "timeout": timeout}
+        how = {
+            "subtree": subtree,
+            "where": where,
+            "versions": versions,
+            "page_size": page_size,
+            "as_of": as_of,
+            "timeout": timeout,
+        }
         return self._items(self.list_page, labels, **how)
 
     async def list_page(
@@ -209,6 +221,7 @@ class AsyncFacts(AsyncService):
         versions: bool = False,
         page_size: int = 0,
         page_token: str = "",
+        as_of: Moment | None = None,
         timeout: float | None = None,
     ) -> facts.FactPage:
         """Returns one page of facts: 100 if `page_size` is 0, at most 1,000, and at most 3 MiB of values.
@@ -217,6 +230,7 @@ class AsyncFacts(AsyncService):
         """
         asked = request(
             pb.ListFactsRequest,
+            as_of=as_of,
             filter=facts_to_pb(namespace, subtree=subtree, where=where),
             page_size=page_size,
             page_token=page_token,

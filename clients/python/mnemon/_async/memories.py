@@ -8,6 +8,7 @@ from mnemon._async.bulk import send_all
 from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkCreateMemories
+from mnemon._local_time import Moment
 from mnemon._messages.calls import moment_of
 from mnemon._messages.convert import time_to_pb
 from mnemon._messages.filters import check_keywords, ids_filter, keywords_to_pb
@@ -88,6 +89,7 @@ class AsyncMemories(AsyncService):
         min_score: float = 0.0,
         view: str = values.View.STANDARD,
         explain: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> memories.MemoryAnswer:
@@ -101,6 +103,7 @@ class AsyncMemories(AsyncService):
         """
         asked = request(
             pb.SearchMemoriesRequest,
+            as_of=as_of,
             query=query,
             vector=vector,
             limit=limit if top_k is None else top_k,
@@ -112,9 +115,13 @@ class AsyncMemories(AsyncService):
         )
         return read(memories.MemoryAnswer, await self._call(self._stub.SearchMemories, asked, timeout))
 
-    async def get(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
+    async def get(
+        self, memory_id: str, *, as_of: Moment | None = None, timeout: float | None = None
+    ) -> memories.Memory:
         """Returns one memory, whatever its confidence. Raises MemoryNotFoundError if it is missing or deleted."""
-        response = await self._call(self._stub.GetMemory, request(pb.GetMemoryRequest, memory_id=memory_id), timeout)
+        response = await self._call(
+            self._stub.GetMemory, request(pb.GetMemoryRequest, as_of=as_of, memory_id=memory_id), timeout
+        )
         return read(memories.Memory, response.memory)
 
     def list(
@@ -123,6 +130,7 @@ class AsyncMemories(AsyncService):
         min_confidence: float = 0.0,
         show_deleted: bool = False,
         page_size: int = 0,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> AsyncIterator[memories.Memory]:
@@ -135,6 +143,7 @@ class AsyncMemories(AsyncService):
             page_size=page_size,
             min_confidence=min_confidence,
             show_deleted=show_deleted,
+            as_of=as_of,
             timeout=timeout,
             **which,
         )
@@ -146,6 +155,7 @@ class AsyncMemories(AsyncService):
         page_token: str = "",
         min_confidence: float = 0.0,
         show_deleted: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> memories.MemoryPage:
@@ -155,6 +165,7 @@ class AsyncMemories(AsyncService):
         """
         asked = request(
             pb.ListMemoriesRequest,
+            as_of=as_of,
             filter=_filter(which, min_confidence or None),
             page_size=page_size,
             page_token=page_token,

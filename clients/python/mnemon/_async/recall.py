@@ -33,6 +33,7 @@ class AsyncRecall(AsyncService):
         filters: Mapping[str, FilterLike] | None = None,
         since: Moment | None = None,
         until: Moment | None = None,
+        as_of: Moment | None = None,
         limit: int | None = None,
         max_tokens: int | None = None,
         tokenizer: str = "",
@@ -52,9 +53,10 @@ class AsyncRecall(AsyncService):
         store for that user and agent, unless you name a `namespace`. `kinds` are "document", "memory", "fact",
         "statement" and "event", by default all. `filters` are further conditions by kind, such as {"event": F("source")
         == "mail"}. `since` and `until` limit when events happened, and when other records were created: a datetime, a
-        date, a timedelta back from now, or a text such as "2027-01-31" or "2 weeks". `limit` is the most items, 10 by
-        default. With `max_tokens`, the size of the context (2,000 by default), it is as many as fit; `tokenizer` says
-        how tokens are counted. Memories below `min_confidence`, by default 0.3, are left out.
+        date, a timedelta back from now, or a text such as "2027-01-31" or "2 weeks". `as_of` asks what was known at
+        such a moment. `limit` is the most items, 10 by default. With `max_tokens`, the size of the context (2,000 by
+        default), it is as many as fit; `tokenizer` says how tokens are counted. Memories below `min_confidence`, by
+        default 0.3, are left out.
         """
         check_keywords(scope, values.ScopeFields.__annotations__)
         asked = request(
@@ -67,6 +69,7 @@ class AsyncRecall(AsyncService):
             kinds=kinds_to_pb(kinds),
             kind_filters=filters_to_pb(filters or {}),
             time=range_to_pb(since, until),
+            as_of=as_of,
             limit=limit,
             max_tokens=max_tokens,
             tokenizer=tokenizer,

@@ -8,6 +8,7 @@ from mnemon._async.bulk import send_all
 from mnemon._async.service import AsyncService
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import SaveSemanticMemories
+from mnemon._local_time import Moment
 from mnemon._messages.convert import invalid
 from mnemon._messages.filters import keywords_to_pb
 from mnemon._messages.records import save
@@ -106,6 +107,7 @@ class AsyncSemantic(AsyncService):
         mode: str | None = None,
         min_similarity: float | None = None,
         view: str = values.View.STANDARD,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> semantic.SimilarityAnswer:
@@ -126,6 +128,7 @@ class AsyncSemantic(AsyncService):
             raise invalid("min_similarity", 'must be None if mode is "keyword", which does not compare meaning')
         asked = request(
             pb.SearchSimilarRequest,
+            as_of=as_of,
             query=query,
             vector=vector,
             limit=limit if top_k is None else top_k,
@@ -137,13 +140,18 @@ class AsyncSemantic(AsyncService):
         return read(semantic.SimilarityAnswer, await self._call(self._stub.SearchSimilar, asked, timeout))
 
     async def get(
-        self, memory_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None
+        self,
+        memory_id: str,
+        *,
+        view: str = values.View.STANDARD,
+        as_of: Moment | None = None,
+        timeout: float | None = None,
     ) -> semantic.SemanticMemory:
         """Returns one statement, even a superseded one. Raises MemoryNotFoundError if it does not exist.
 
         The view "full" includes its vector.
         """
-        asked = request(pb.GetSemanticMemoryRequest, memory_id=memory_id, view=view)
+        asked = request(pb.GetSemanticMemoryRequest, as_of=as_of, memory_id=memory_id, view=view)
         response = await self._call(self._stub.GetSemanticMemory, asked, timeout)
         return read(semantic.SemanticMemory, response.memory)
 
@@ -152,6 +160,7 @@ class AsyncSemantic(AsyncService):
         *,
         show_superseded: bool = False,
         page_size: int = 0,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> AsyncIterator[semantic.SemanticMemory]:
@@ -160,7 +169,7 @@ class AsyncSemantic(AsyncService):
         With `show_superseded`, it includes superseded ones. `timeout` applies to each page.
         """
         return self._items(
-            self.list_page, page_size=page_size, show_superseded=show_superseded, timeout=timeout, **which
+            self.list_page, page_size=page_size, show_superseded=show_superseded, as_of=as_of, timeout=timeout, **which
         )
 
     async def list_page(
@@ -169,6 +178,7 @@ class AsyncSemantic(AsyncService):
         page_size: int = 0,
         page_token: str = "",
         show_superseded: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> semantic.SemanticMemoryPage:
@@ -178,6 +188,7 @@ class AsyncSemantic(AsyncService):
         """
         asked = request(
             pb.ListSemanticMemoriesRequest,
+            as_of=as_of,
             filter=_filter(which),
             page_size=page_size,
             page_token=page_token,

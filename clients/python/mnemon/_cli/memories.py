@@ -137,6 +137,7 @@ def _show_update(session: Session, report: LineReport, item: memories.MemoryLike
 @_which_memories
 @opt.mode_option
 @opt.min_score_option
+@opt.as_of_option
 @click.option("--explain", is_flag=True, help="Show how each score was computed.")
 @opt.json_option
 def remembered(session: Session, /, query: str, which: dict[str, Any], **how: Any) -> None:

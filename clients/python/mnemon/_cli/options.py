@@ -225,6 +225,9 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only count.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+as_of_option = click.option(
+    "--as-of", type=past, metavar="TIME|AGE", help="What was known then: 2027-01-31T12:00, or 30d before now."
+)
 min_score_option = click.option(
     "--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score."
 )

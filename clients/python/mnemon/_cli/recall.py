@@ -40,6 +40,7 @@ _whose = opt.collected(
     "--min-relevance", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this relevance."
 )
 @click.option("--min-confidence", type=click.FloatRange(0, 1), help="Leave out memories below it.  [default: 0.3]")
+@opt.as_of_option
 @click.option("--context", "only_context", is_flag=True, help="Print only the text for a prompt.")
 @opt.json_option
 def recall(session: Session, /, query: str, *, which: dict[str, Any], only_context: bool, **how: Any) -> None:

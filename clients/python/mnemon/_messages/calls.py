@@ -1,14 +1,12 @@
 """The requests and answers of the other services that need more than their fields."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from google.protobuf import timestamp_pb2
-
 from mnemon._arguments import check_number, check_whole
-from mnemon._local_time import Moment, SkippedTimeError, end_of, start_of
+from mnemon._local_time import Moment, end_of, start_of
 from mnemon._messages import convert
 from mnemon._messages.convert import invalid
 from mnemon._messages.filters import where_to_pb
@@ -75,23 +73,9 @@ def range_to_pb(since: Moment | None, until: Moment | None) -> common_pb2.TimeRa
     if since is None and until is None:
         return None
     return common_pb2.TimeRange(
-        start_time=None if since is None else _end_to_pb("since", since, start_of),
-        end_time=None if until is None else _end_to_pb("until", until, end_of),
+        start_time=None if since is None else convert.moment_to_pb("since", since, start_of),
+        end_time=None if until is None else convert.moment_to_pb("until", until, end_of),
     )
-
-
-def _end_to_pb(field: str, given: Moment, moment_of: Callable[[Moment], datetime]) -> timestamp_pb2.Timestamp:
-    try:
-        found = moment_of(given)
-    except SkippedTimeError as error:
-        raise invalid(field, str(error)) from None
-    except OverflowError:
-        raise invalid(field, "must be within the years 1 to 9999") from None
-    except (TypeError, ValueError):
-        raise invalid(
-            field, f'must be a datetime, a date, a timedelta, or a text such as "2027-01-31" or "30d", not {given!r}'
-        ) from None
-    return convert.time_to_pb(field, found)
 
 
 def window_to_pb(last_days: int | None, since: Moment | None, until: Moment | None) -> dict[str, Any]:

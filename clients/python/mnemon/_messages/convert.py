@@ -1,12 +1,13 @@
 """Converts arguments to the fields of messages, and fields back. Errors name the argument."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
 from mnemon._arguments import plain
+from mnemon._local_time import Moment, SkippedTimeError, start_of
 from mnemon._values import documents as values
 from mnemon.shared.errors import InternalError, InvalidArgumentError
 from mnemon.shared.namespaces import label_of, likely_labels
@@ -97,6 +98,23 @@ def time_to_pb(field: str, given: object) -> timestamp_pb2.Timestamp:
     except (OverflowError, ValueError):
         raise invalid(field, f"must be within the years 1 to 9999 in UTC, not {given.isoformat()}") from None
     return time
+
+
+def moment_to_pb(
+    field: str, given: Moment, moment_of: Callable[[Moment], datetime] = start_of
+) -> timestamp_pb2.Timestamp:
+    """A moment that a caller gives."""
+    try:
+        found = moment_of(given)
+    except SkippedTimeError as error:
+        raise invalid(field, str(error)) from None
+    except OverflowError:
+        raise invalid(field, "must be within the years 1 to 9999") from None
+    except (TypeError, ValueError):
+        raise invalid(
+            field, f'must be a datetime, a date, a timedelta, or a text such as "2027-01-31" or "30d", not {given!r}'
+        ) from None
+    return time_to_pb(field, found)
 
 
 def time_from_pb(time: timestamp_pb2.Timestamp) -> datetime:

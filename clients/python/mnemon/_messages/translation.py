@@ -43,6 +43,7 @@ _Write = Callable[[str, Any], Any]
 
 _NAMES = {
     **{name: f"scope.{name}" for name in SCOPE_FIELDS},
+    "as_of": "as_of_time",
     "bytes": "memory_bytes",
     "decay": "decay_policy",
     "error": "message",
@@ -314,6 +315,7 @@ _WRITERS: Mapping[str, _Write] = {
     **dict.fromkeys(("event_ids", "memory_ids"), convert.ids_to_pb),
     **dict.fromkeys(("remove_metadata", "users", "namespaces"), convert.keys),
     **dict.fromkeys(("importance", "min_importance", "demoted_importance"), convert.share_to_pb),
+    "as_of_time": convert.moment_to_pb,
     "is_global": convert.flag_to_pb,
     "filters": lambda name, given: convert.filters_to_pb(given),
 }

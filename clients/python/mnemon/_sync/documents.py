@@ -7,6 +7,7 @@ import grpc
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkIndexDocuments
+from mnemon._local_time import Moment
 from mnemon._messages.documents import (
     DocumentLike,
     check_filters,
@@ -126,6 +127,7 @@ class Documents(Service):
         min_score: float = 0.0,
         view: str = values.View.STANDARD,
         strict: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
     ) -> values.SearchAnswer:
         """Finds the documents most similar to a text or a vector, best first. `limit`, also `top_k`, is at most 100.
@@ -144,6 +146,7 @@ class Documents(Service):
             return no_answer(mode)
         asked = request(
             pb.SearchDocumentsRequest,
+            as_of=as_of,
             query=query,
             vector=vector,
             limit=most,
@@ -157,9 +160,16 @@ class Documents(Service):
         check_filters(response, strict=strict)
         return read(values.SearchAnswer, response)
 
-    def get(self, doc_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None) -> values.Document:
+    def get(
+        self,
+        doc_id: str,
+        *,
+        view: str = values.View.STANDARD,
+        as_of: Moment | None = None,
+        timeout: float | None = None,
+    ) -> values.Document:
         """Returns one document. Raises DocumentNotFoundError if it does not exist."""
-        asked = request(pb.GetDocumentRequest, doc_id=doc_id, view=view)
+        asked = request(pb.GetDocumentRequest, as_of=as_of, doc_id=doc_id, view=view)
         response = self._call(self._stub.GetDocument, asked, timeout)
         return read(values.Document, response.document)
 
@@ -172,6 +182,7 @@ class Documents(Service):
         view: str = values.View.STANDARD,
         page_size: int = 0,
         strict: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
     ) -> Iterator[values.Document]:
         """Yields all documents that match, in the order in which they were first indexed.
@@ -186,6 +197,7 @@ class Documents(Service):
             where=where,
             view=view,
             strict=strict,
+            as_of=as_of,
             timeout=timeout,
         )
 
@@ -199,6 +211,7 @@ class Documents(Service):
         where: FilterLike | None = None,
         view: str = values.View.STANDARD,
         strict: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
     ) -> values.DocumentPage:
         """Returns one page of documents: 100 if `page_size` is 0, at most 1,000, and at most 4 MiB.
@@ -208,6 +221,7 @@ class Documents(Service):
         """
         asked = request(
             pb.ListDocumentsRequest,
+            as_of=as_of,
             filter=filter_of(scope, where),
             filters=filters,
             view=view,

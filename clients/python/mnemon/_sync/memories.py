@@ -7,6 +7,7 @@ from typing import Unpack
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkCreateMemories
+from mnemon._local_time import Moment
 from mnemon._messages.calls import moment_of
 from mnemon._messages.convert import time_to_pb
 from mnemon._messages.filters import check_keywords, ids_filter, keywords_to_pb
@@ -86,6 +87,7 @@ class Memories(Service):
         min_score: float = 0.0,
         view: str = values.View.STANDARD,
         explain: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> memories.MemoryAnswer:
@@ -99,6 +101,7 @@ class Memories(Service):
         """
         asked = request(
             pb.SearchMemoriesRequest,
+            as_of=as_of,
             query=query,
             vector=vector,
             limit=limit if top_k is None else top_k,
@@ -110,9 +113,11 @@ class Memories(Service):
         )
         return read(memories.MemoryAnswer, self._call(self._stub.SearchMemories, asked, timeout))
 
-    def get(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
+    def get(self, memory_id: str, *, as_of: Moment | None = None, timeout: float | None = None) -> memories.Memory:
         """Returns one memory, whatever its confidence. Raises MemoryNotFoundError if it is missing or deleted."""
-        response = self._call(self._stub.GetMemory, request(pb.GetMemoryRequest, memory_id=memory_id), timeout)
+        response = self._call(
+            self._stub.GetMemory, request(pb.GetMemoryRequest, as_of=as_of, memory_id=memory_id), timeout
+        )
         return read(memories.Memory, response.memory)
 
     def list(
@@ -121,6 +126,7 @@ class Memories(Service):
         min_confidence: float = 0.0,
         show_deleted: bool = False,
         page_size: int = 0,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> Iterator[memories.Memory]:
@@ -133,6 +139,7 @@ class Memories(Service):
             page_size=page_size,
             min_confidence=min_confidence,
             show_deleted=show_deleted,
+            as_of=as_of,
             timeout=timeout,
             **which,
         )
@@ -144,6 +151,7 @@ class Memories(Service):
         page_token: str = "",
         min_confidence: float = 0.0,
         show_deleted: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> memories.MemoryPage:
@@ -153,6 +161,7 @@ class Memories(Service):
         """
         asked = request(
             pb.ListMemoriesRequest,
+            as_of=as_of,
             filter=_filter(which, min_confidence or None),
             page_size=page_size,
             page_token=page_token,

@@ -31,6 +31,7 @@ class Recall(Service):
         filters: Mapping[str, FilterLike] | None = None,
         since: Moment | None = None,
         until: Moment | None = None,
+        as_of: Moment | None = None,
         limit: int | None = None,
         max_tokens: int | None = None,
         tokenizer: str = "",
@@ -50,9 +51,10 @@ class Recall(Service):
         store for that user and agent, unless you name a `namespace`. `kinds` are "document", "memory", "fact",
         "statement" and "event", by default all. `filters` are further conditions by kind, such as {"event": F("source")
         == "mail"}. `since` and `until` limit when events happened, and when other records were created: a datetime, a
-        date, a timedelta back from now, or a text such as "2027-01-31" or "2 weeks". `limit` is the most items, 10 by
-        default. With `max_tokens`, the size of the context (2,000 by default), it is as many as fit; `tokenizer` says
-        how tokens are counted. Memories below `min_confidence`, by default 0.3, are left out.
+        date, a timedelta back from now, or a text such as "2027-01-31" or "2 weeks". `as_of` asks what was known at
+        such a moment. `limit` is the most items, 10 by default. With `max_tokens`, the size of the context (2,000 by
+        default), it is as many as fit; `tokenizer` says how tokens are counted. Memories below `min_confidence`, by
+        default 0.3, are left out.
         """
         check_keywords(scope, values.ScopeFields.__annotations__)
         asked = request(
@@ -65,6 +67,7 @@ class Recall(Service):
             kinds=kinds_to_pb(kinds),
             kind_filters=filters_to_pb(filters or {}),
             time=range_to_pb(since, until),
+            as_of=as_of,
             limit=limit,
             max_tokens=max_tokens,
             tokenizer=tokenizer,

@@ -7,6 +7,7 @@ from typing import Unpack
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import SaveSemanticMemories
+from mnemon._local_time import Moment
 from mnemon._messages.convert import invalid
 from mnemon._messages.filters import keywords_to_pb
 from mnemon._messages.records import save
@@ -104,6 +105,7 @@ class Semantic(Service):
         mode: str | None = None,
         min_similarity: float | None = None,
         view: str = values.View.STANDARD,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> semantic.SimilarityAnswer:
@@ -124,6 +126,7 @@ class Semantic(Service):
             raise invalid("min_similarity", 'must be None if mode is "keyword", which does not compare meaning')
         asked = request(
             pb.SearchSimilarRequest,
+            as_of=as_of,
             query=query,
             vector=vector,
             limit=limit if top_k is None else top_k,
@@ -135,13 +138,18 @@ class Semantic(Service):
         return read(semantic.SimilarityAnswer, self._call(self._stub.SearchSimilar, asked, timeout))
 
     def get(
-        self, memory_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None
+        self,
+        memory_id: str,
+        *,
+        view: str = values.View.STANDARD,
+        as_of: Moment | None = None,
+        timeout: float | None = None,
     ) -> semantic.SemanticMemory:
         """Returns one statement, even a superseded one. Raises MemoryNotFoundError if it does not exist.
 
         The view "full" includes its vector.
         """
-        asked = request(pb.GetSemanticMemoryRequest, memory_id=memory_id, view=view)
+        asked = request(pb.GetSemanticMemoryRequest, as_of=as_of, memory_id=memory_id, view=view)
         response = self._call(self._stub.GetSemanticMemory, asked, timeout)
         return read(semantic.SemanticMemory, response.memory)
 
@@ -150,6 +158,7 @@ class Semantic(Service):
         *,
         show_superseded: bool = False,
         page_size: int = 0,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> Iterator[semantic.SemanticMemory]:
@@ -158,7 +167,7 @@ class Semantic(Service):
         With `show_superseded`, it includes superseded ones. `timeout` applies to each page.
         """
         return self._items(
-            self.list_page, page_size=page_size, show_superseded=show_superseded, timeout=timeout, **which
+            self.list_page, page_size=page_size, show_superseded=show_superseded, as_of=as_of, timeout=timeout, **which
         )
 
     def list_page(
@@ -167,6 +176,7 @@ class Semantic(Service):
         page_size: int = 0,
         page_token: str = "",
         show_superseded: bool = False,
+        as_of: Moment | None = None,
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> semantic.SemanticMemoryPage:
@@ -176,6 +186,7 @@ class Semantic(Service):
         """
         asked = request(
             pb.ListSemanticMemoriesRequest,
+            as_of=as_of,
             filter=_filter(which),
             page_size=page_size,
             page_token=page_token,

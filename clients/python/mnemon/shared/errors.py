@@ -67,7 +67,9 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from traceback import walk_stack
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+_Response = TypeVar("_Response")
 
 __all__ = [
     "AbortedError",
@@ -93,6 +95,7 @@ __all__ = [
     "IgnoredFilterWarning",
     "IncompleteArchiveError",
     "IncompleteBackupError",
+    "IncompleteHistoryWarning",
     "IndexWarmingError",
     "InternalError",
     "InvalidArgumentError",
@@ -467,6 +470,18 @@ class IgnoredFilterWarning(UserWarning):
 
 class UnmatchedFilterWarning(UserWarning):
     """A filter found nothing, because documents have its key only with values of other types."""
+
+
+class IncompleteHistoryWarning(UserWarning):
+    """Something that was known at the moment asked about may be missing, because it was removed for good since."""
+
+
+def noted(response: _Response) -> _Response:
+    """The response; warns, where the caller's code calls this package, if something of the past is missing in it."""
+    if getattr(response, "history_incomplete", False):
+        said = "something that was known then may be missing: it was purged, erased or pruned since"
+        warnings.warn(said, IncompleteHistoryWarning, stacklevel=_outside())
+    return response
 
 
 def warn_of_filters(ignored: Iterable[Any], unmatched: Iterable[Any]) -> None:

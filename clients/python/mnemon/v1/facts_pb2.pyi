@@ -423,6 +423,7 @@ class GetFactRequest(_message.Message):
     NAMESPACE_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     SHOW_VERSIONS_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """The key."""
     show_versions: _builtins.bool
@@ -431,16 +432,21 @@ class GetFactRequest(_message.Message):
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The namespace."""
 
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
         namespace: _abc.Iterable[_builtins.str] | None = ...,
         key: _builtins.str = ...,
         show_versions: _builtins.bool = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "namespace", b"namespace", "show_versions", b"show_versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "key", b"key", "namespace", b"namespace", "show_versions", b"show_versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -453,6 +459,9 @@ class GetFactResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FACT_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def fact(self) -> Global___Fact:
         """The fact."""
@@ -461,10 +470,11 @@ class GetFactResponse(_message.Message):
         self,
         *,
         fact: Global___Fact | None = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact", "history_incomplete", b"history_incomplete"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -692,6 +702,7 @@ class SearchFactsRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The text, at most 64 KiB. If it is blank and there is no vector: returns the facts that match, in the order of
     ListFacts, without scores.
@@ -714,6 +725,10 @@ class SearchFactsRequest(_message.Message):
     def filter(self) -> Global___FactFilter:
         """Required. Which facts to search."""
 
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
@@ -725,10 +740,11 @@ class SearchFactsRequest(_message.Message):
         filter: Global___FactFilter | None = ...,
         view: _common_pb2.View.ValueType = ...,
         offset: _builtins.int = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "offset", b"offset", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "offset", b"offset", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -743,10 +759,13 @@ class SearchFactsResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
     """True if the answer ended at 3 MiB and has fewer results than were found; it has at least one. For the others,
     increase `offset` by the number of these results.
     """
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactMatch]:
         """The results."""
@@ -761,10 +780,11 @@ class SearchFactsResponse(_message.Message):
         results: _abc.Iterable[Global___FactMatch] | None = ...,
         diagnostics: _common_pb2.SearchDiagnostics | None = ...,
         truncated: _builtins.bool = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "history_incomplete", b"history_incomplete", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -810,6 +830,7 @@ class ListFactsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SHOW_VERSIONS_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Maximum number of facts on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
@@ -820,6 +841,10 @@ class ListFactsRequest(_message.Message):
     def filter(self) -> Global___FactFilter:
         """Required. Which facts."""
 
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
@@ -827,10 +852,11 @@ class ListFactsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         show_versions: _builtins.bool = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "show_versions", b"show_versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "show_versions", b"show_versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -844,8 +870,11 @@ class ListFactsResponse(_message.Message):
 
     FACTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty after the last page."""
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fact]:
         """The facts."""
@@ -855,10 +884,11 @@ class ListFactsResponse(_message.Message):
         *,
         facts: _abc.Iterable[Global___Fact] | None = ...,
         next_page_token: _builtins.str = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts", "history_incomplete", b"history_incomplete", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

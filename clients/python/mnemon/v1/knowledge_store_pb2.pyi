@@ -431,6 +431,7 @@ class SearchDocumentsRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     FILTERS_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The text; at most 64 KiB. A blank text without a vector finds nothing."""
     mode: _common_pb2.SearchMode.ValueType
@@ -457,6 +458,10 @@ class SearchDocumentsRequest(_message.Message):
         and is listed in unmatched_filters.
         """
 
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
@@ -468,10 +473,11 @@ class SearchDocumentsRequest(_message.Message):
         filter: Global___DocumentFilter | None = ...,
         view: _common_pb2.View.ValueType = ...,
         filters: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "filters", b"filters", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter", "filters", b"filters", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -488,10 +494,13 @@ class SearchDocumentsResponse(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     IGNORED_FILTERS_FIELD_NUMBER: _builtins.int
     UNMATCHED_FILTERS_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
     """True if the answer ended at 3 MiB and has fewer results than were found; it has at least one. Embeddings count only
     with VIEW_FULL, and with VIEW_IDS only ids count.
     """
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DocumentMatch]:
         """The results."""
@@ -516,10 +525,11 @@ class SearchDocumentsResponse(_message.Message):
         truncated: _builtins.bool = ...,
         ignored_filters: _abc.Iterable[_common_pb2.IgnoredFilter] | None = ...,
         unmatched_filters: _abc.Iterable[_common_pb2.UnmatchedFilter] | None = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "ignored_filters", b"ignored_filters", "results", b"results", "truncated", b"truncated", "unmatched_filters", b"unmatched_filters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "history_incomplete", b"history_incomplete", "ignored_filters", b"ignored_filters", "results", b"results", "truncated", b"truncated", "unmatched_filters", b"unmatched_filters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -605,19 +615,25 @@ class GetDocumentRequest(_message.Message):
 
     DOC_ID_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     doc_id: _builtins.str
     """Required. The id."""
     view: _common_pb2.View.ValueType
     """How much to return; with VIEW_IDS only its doc_id and revision."""
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
         doc_id: _builtins.str = ...,
         view: _common_pb2.View.ValueType = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["doc_id", b"doc_id", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "doc_id", b"doc_id", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -630,6 +646,9 @@ class GetDocumentResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DOCUMENT_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def document(self) -> Global___Document:
         """The document."""
@@ -638,10 +657,11 @@ class GetDocumentResponse(_message.Message):
         self,
         *,
         document: Global___Document | None = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "history_incomplete", b"history_incomplete"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -679,6 +699,7 @@ class ListDocumentsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     FILTERS_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Maximum number of documents; 0 means 100, larger than 1,000 means 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
@@ -693,6 +714,10 @@ class ListDocumentsRequest(_message.Message):
     def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
         """Metadata that documents must have, as in SearchDocuments."""
 
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
@@ -701,10 +726,11 @@ class ListDocumentsRequest(_message.Message):
         page_token: _builtins.str = ...,
         view: _common_pb2.View.ValueType = ...,
         filters: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "filters", b"filters", "page_size", b"page_size", "page_token", b"page_token", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter", "filters", b"filters", "page_size", b"page_size", "page_token", b"page_token", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -720,8 +746,11 @@ class ListDocumentsResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     IGNORED_FILTERS_FIELD_NUMBER: _builtins.int
     UNMATCHED_FILTERS_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token of the next page; empty after the last one."""
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def documents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Document]:
         """The documents."""
@@ -741,10 +770,11 @@ class ListDocumentsResponse(_message.Message):
         next_page_token: _builtins.str = ...,
         ignored_filters: _abc.Iterable[_common_pb2.IgnoredFilter] | None = ...,
         unmatched_filters: _abc.Iterable[_common_pb2.UnmatchedFilter] | None = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents", "ignored_filters", b"ignored_filters", "next_page_token", b"next_page_token", "unmatched_filters", b"unmatched_filters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents", "history_incomplete", b"history_incomplete", "ignored_filters", b"ignored_filters", "next_page_token", b"next_page_token", "unmatched_filters", b"unmatched_filters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

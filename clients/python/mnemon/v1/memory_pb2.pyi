@@ -421,16 +421,22 @@ class GetMemoryRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMORY_ID_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.str
     """The id."""
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
         memory_id: _builtins.str = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "memory_id", b"memory_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -443,6 +449,9 @@ class GetMemoryResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMORY_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def memory(self) -> Global___Memory:
         """The memory."""
@@ -451,10 +460,11 @@ class GetMemoryResponse(_message.Message):
         self,
         *,
         memory: Global___Memory | None = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_incomplete", b"history_incomplete", "memory", b"memory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -470,6 +480,7 @@ class ListMemoriesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SHOW_DELETED_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Maximum number of memories on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
@@ -480,6 +491,10 @@ class ListMemoriesRequest(_message.Message):
     def filter(self) -> Global___MemoryFilter:
         """Which memories; unset means all that are not deleted."""
 
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
@@ -487,10 +502,11 @@ class ListMemoriesRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         show_deleted: _builtins.bool = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "show_deleted", b"show_deleted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "show_deleted", b"show_deleted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -504,8 +520,11 @@ class ListMemoriesResponse(_message.Message):
 
     MEMORIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty after the last page."""
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def memories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Memory]:
         """The memories."""
@@ -515,10 +534,11 @@ class ListMemoriesResponse(_message.Message):
         *,
         memories: _abc.Iterable[Global___Memory] | None = ...,
         next_page_token: _builtins.str = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memories", b"memories", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_incomplete", b"history_incomplete", "memories", b"memories", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -538,6 +558,7 @@ class SearchMemoriesRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The text, at most 64 KiB. A blank text finds nothing, unless a vector is given."""
     mode: _common_pb2.SearchMode.ValueType
@@ -558,6 +579,10 @@ class SearchMemoriesRequest(_message.Message):
     def filter(self) -> Global___MemoryFilter:
         """Which memories. Those with a confidence below 0.3 are left out, unless min_confidence says otherwise."""
 
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
@@ -569,10 +594,11 @@ class SearchMemoriesRequest(_message.Message):
         filter: Global___MemoryFilter | None = ...,
         view: _common_pb2.View.ValueType = ...,
         explain: _builtins.bool = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explain", b"explain", "filter", b"filter", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "explain", b"explain", "filter", b"filter", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -587,8 +613,11 @@ class SearchMemoriesResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
     """True if the answer ended at 3 MiB and has fewer results than were found; it has at least one."""
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryMatch]:
         """The results."""
@@ -603,10 +632,11 @@ class SearchMemoriesResponse(_message.Message):
         results: _abc.Iterable[Global___MemoryMatch] | None = ...,
         diagnostics: _common_pb2.SearchDiagnostics | None = ...,
         truncated: _builtins.bool = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "history_incomplete", b"history_incomplete", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

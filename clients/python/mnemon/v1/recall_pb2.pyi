@@ -42,6 +42,7 @@ class RecallRequest(_message.Message):
     MIN_RELEVANCE_FIELD_NUMBER: _builtins.int
     MIN_CONFIDENCE_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The question, at most 64 KiB. Instead of it: messages, or only a vector. A blank text finds nothing."""
     limit: _builtins.int
@@ -92,6 +93,10 @@ class RecallRequest(_message.Message):
     def time(self) -> _common_pb2.TimeRange:
         """When the records are from: the event_time of events, the create_time of the others."""
 
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
@@ -109,10 +114,11 @@ class RecallRequest(_message.Message):
         min_relevance: _builtins.float = ...,
         min_confidence: _builtins.float | None = ...,
         view: _common_pb2.View.ValueType = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence", "min_confidence", b"min_confidence", "scope", b"scope", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence", "as_of_time", b"as_of_time", "min_confidence", b"min_confidence", "scope", b"scope", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence", "kind_filters", b"kind_filters", "kinds", b"kinds", "limit", b"limit", "max_tokens", b"max_tokens", "messages", b"messages", "min_confidence", b"min_confidence", "min_relevance", b"min_relevance", "namespace", b"namespace", "query", b"query", "scope", b"scope", "time", b"time", "tokenizer", b"tokenizer", "vector", b"vector", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence", "as_of_time", b"as_of_time", "kind_filters", b"kind_filters", "kinds", b"kinds", "limit", b"limit", "max_tokens", b"max_tokens", "messages", b"messages", "min_confidence", b"min_confidence", "min_relevance", b"min_relevance", "namespace", b"namespace", "query", b"query", "scope", b"scope", "time", b"time", "tokenizer", b"tokenizer", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_confidence: _TypeAlias = _typing.Literal["min_confidence"]  # noqa: Y015
     _WhichOneofArgType__min_confidence: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence"]  # noqa: Y015
@@ -192,6 +198,7 @@ class RecallResponse(_message.Message):
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
     context: _builtins.str
     """The items packed for a prompt, oldest first. Each begins a line with its number in square brackets, which an answer
     may cite, followed by its day and its text, cut to the relevant passage if it is long. Further lines of a text are
@@ -213,6 +220,8 @@ class RecallResponse(_message.Message):
     """
     truncated: _builtins.bool
     """True if the answer ended at 3 MiB and has fewer items than were found."""
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecallItem]:
         """What was found, most relevant first."""
@@ -238,10 +247,11 @@ class RecallResponse(_message.Message):
         diagnostics: _abc.Iterable[Global___RecallDiagnostics] | None = ...,
         truncated: _builtins.bool = ...,
         duration: _duration_pb2.Duration | None = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_relevance_floor", b"_relevance_floor", "duration", b"duration", "relevance_floor", b"relevance_floor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_relevance_floor", b"_relevance_floor", "best_relevance", b"best_relevance", "context", b"context", "context_tokens", b"context_tokens", "diagnostics", b"diagnostics", "duration", b"duration", "nothing_relevant", b"nothing_relevant", "relevance_floor", b"relevance_floor", "results", b"results", "tokenizer", b"tokenizer", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_relevance_floor", b"_relevance_floor", "best_relevance", b"best_relevance", "context", b"context", "context_tokens", b"context_tokens", "diagnostics", b"diagnostics", "duration", b"duration", "history_incomplete", b"history_incomplete", "nothing_relevant", b"nothing_relevant", "relevance_floor", b"relevance_floor", "results", b"results", "tokenizer", b"tokenizer", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__relevance_floor: _TypeAlias = _typing.Literal["relevance_floor"]  # noqa: Y015
     _WhichOneofArgType__relevance_floor: _TypeAlias = _typing.Literal["_relevance_floor", b"_relevance_floor"]  # noqa: Y015

@@ -428,6 +428,7 @@ class SearchSimilarRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The text, at most 64 KiB. A blank text finds nothing, unless a vector is given."""
     limit: _builtins.int
@@ -449,6 +450,10 @@ class SearchSimilarRequest(_message.Message):
     def filter(self) -> Global___SemanticMemoryFilter:
         """Which statements."""
 
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
@@ -459,10 +464,11 @@ class SearchSimilarRequest(_message.Message):
         filter: Global___SemanticMemoryFilter | None = ...,
         view: _common_pb2.View.ValueType = ...,
         mode: _common_pb2.SearchMode.ValueType = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "filter", b"filter", "min_score", b"min_score"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "as_of_time", b"as_of_time", "filter", b"filter", "min_score", b"min_score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "filter", b"filter", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "as_of_time", b"as_of_time", "filter", b"filter", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_score: _TypeAlias = _typing.Literal["min_score"]  # noqa: Y015
     _WhichOneofArgType__min_score: _TypeAlias = _typing.Literal["_min_score", b"_min_score"]  # noqa: Y015
@@ -479,10 +485,13 @@ class SearchSimilarResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
     """True if the answer ended at 3 MiB and has fewer results than were found; it has at least one. With a smaller view,
     more results fit.
     """
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SemanticMatch]:
         """The results."""
@@ -497,10 +506,11 @@ class SearchSimilarResponse(_message.Message):
         results: _abc.Iterable[Global___SemanticMatch] | None = ...,
         diagnostics: _common_pb2.SearchDiagnostics | None = ...,
         truncated: _builtins.bool = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "history_incomplete", b"history_incomplete", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -544,19 +554,25 @@ class GetSemanticMemoryRequest(_message.Message):
 
     MEMORY_ID_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.str
     """The id."""
     view: _common_pb2.View.ValueType
     """How much of it is returned."""
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
         memory_id: _builtins.str = ...,
         view: _common_pb2.View.ValueType = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "memory_id", b"memory_id", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -569,6 +585,9 @@ class GetSemanticMemoryResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMORY_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def memory(self) -> Global___SemanticMemory:
         """The statement."""
@@ -577,10 +596,11 @@ class GetSemanticMemoryResponse(_message.Message):
         self,
         *,
         memory: Global___SemanticMemory | None = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_incomplete", b"history_incomplete", "memory", b"memory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -596,6 +616,7 @@ class ListSemanticMemoriesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SHOW_SUPERSEDED_FIELD_NUMBER: _builtins.int
+    AS_OF_TIME_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Maximum number of statements on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
@@ -606,6 +627,10 @@ class ListSemanticMemoriesRequest(_message.Message):
     def filter(self) -> Global___SemanticMemoryFilter:
         """Which statements; unset means all."""
 
+    @_builtins.property
+    def as_of_time(self) -> _timestamp_pb2.Timestamp:
+        """As of this moment in the past: what was known then, as far as the history goes back. Unset means now."""
+
     def __init__(
         self,
         *,
@@ -613,10 +638,11 @@ class ListSemanticMemoriesRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         show_superseded: _builtins.bool = ...,
+        as_of_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "show_superseded", b"show_superseded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_time", b"as_of_time", "filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "show_superseded", b"show_superseded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -630,8 +656,11 @@ class ListSemanticMemoriesResponse(_message.Message):
 
     MEMORIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty after the last page."""
+    history_incomplete: _builtins.bool
+    """True if something that was known at `as_of_time` may be missing, because it was purged, erased or pruned since."""
     @_builtins.property
     def memories(self) -> _containers.RepeatedCompositeFieldContainer[Global___SemanticMemory]:
         """The statements."""
@@ -641,10 +670,11 @@ class ListSemanticMemoriesResponse(_message.Message):
         *,
         memories: _abc.Iterable[Global___SemanticMemory] | None = ...,
         next_page_token: _builtins.str = ...,
+        history_incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memories", b"memories", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_incomplete", b"history_incomplete", "memories", b"memories", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,13 +7,16 @@ from datetime import datetime
 
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.collections import Collection
+from mnemon_server.domain.collections import FACTS, VERSIONS, Collection
+from mnemon_server.domain.namespaces import encode_namespace
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.rules import RULES_STAMP
 from mnemon_server.engines.bound.events import BoundEvents
 from mnemon_server.engines.bound.records import BoundRecords, BoundRecordTransaction, refused
+from mnemon_server.engines.past import PastRecords
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.engines.promises.marks import Marks
+from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.promises.vault import FileScan, TransactionReceipt, Vault, VaultTransaction
 
@@ -47,6 +50,20 @@ class BoundVault:
                 records, collection, self._bounds, self._owner, is_answered=self.is_answered
             )
         return self._collections[collection]
+
+    def past(self, collection: Collection, at: datetime) -> RecordEngine:
+        """See Vault."""
+        return PastRecords(self.collection(collection), self.collection(VERSIONS), collection, at)
+
+    def misses_history(self, collection: Collection, at: datetime, owner: str = "") -> bool:
+        """See Vault. What is missing of others does not count."""
+        if owner:
+            return self._vault.misses_history(collection, at, owner)
+        owners = self._bounds.users
+        if collection == FACTS:
+            namespaces = self._bounds.namespaces
+            owners = None if namespaces is None else tuple(map(encode_namespace, namespaces))
+        return any(self._vault.misses_history(collection, at, each) for each in (("",) if owners is None else owners))
 
     def transact(
         self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None

@@ -92,6 +92,14 @@ class Vault(Protocol):
     def collection(self, collection: Collection) -> RecordEngine:
         """A collection, always the same object."""
 
+    def past(self, collection: Collection, at: datetime) -> RecordEngine:
+        """The collection as it was at a moment, for the reads of one call. Nothing can be written to it."""
+
+    def misses_history(self, collection: Collection, at: datetime, owner: str = "") -> bool:
+        """Whether something may be missing that was known at a moment, because it was removed for good since, or no
+        history was kept. `owner` is a user, or the encoded namespace of facts, to ask about alone; empty for all.
+        """
+
     def transact(
         self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None
     ) -> Future[TransactionReceipt]:

@@ -7,7 +7,7 @@ from typing import Protocol
 import apsw
 
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.collections import VERSIONS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import changed_fields, document_digest, is_replaced, scope_values
@@ -136,6 +136,7 @@ class DocumentWrites:
         for (write, _), (document, _, _, sequence, _) in zip(writes, new, strict=True):
             doc_id, revision = document.doc_id, 1
             if write.stamps is not None:
+                self._note_unknown(connection, write)
                 revision = max(revision, write.stamps.revision)
                 table.set_stamps(connection, doc_id, write.stamps, revision)
             scope, details = scope_values(document.scope), write.details
@@ -266,6 +267,14 @@ class DocumentWrites:
         else:
             ending = ending_of(change, details)
             self._history.keep(connection, effects.versions, found, old, ending=ending, author=author)
+
+    def _note_unknown(self, connection: apsw.Connection, write: DocumentWrite) -> None:
+        """Notes that an imported document has a past that is not known, unless it comes back from its own history."""
+        stamps, kind = write.stamps, self._table.tables.collection
+        if stamps is not None and kind.keeps_versions and write.ending is None:
+            old = replace(write.document, update_time=stamps.create_time)
+            until = to_microseconds(stamps.update_time)
+            history_gaps.note_record(connection, self._journal.origin, kind.name, old, until)
 
     def _count_removal(self, connection: apsw.Connection, effects: Effects) -> None:
         effects.removed += 1

@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import accumulate
 
 import apsw
@@ -33,6 +34,7 @@ _NOTE = (
     "INSERT INTO history_gap VALUES (?, ?, ?, ?) ON CONFLICT (kind, owner)"
     " DO UPDATE SET start = min(start, excluded.start), stop = max(stop, excluded.stop)"
 )
+_SPANS = "SELECT 1 FROM history_gap WHERE kind = ? AND owner = ? AND start <= ? AND stop > ?"
 _SPAN = f"SELECT kind, user, namespace, since, until FROM {Tables(VERSIONS).documents} WHERE position = ?"
 
 
@@ -42,6 +44,18 @@ def begin(connection: apsw.Connection, settings: HistorySettings, *, now: int, i
         connection.execute("DELETE FROM meta WHERE key = ?", (SINCE,))
     else:
         connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES (?, ?)", (SINCE, 0 if is_new else now))
+
+
+def is_within(connection: apsw.Connection, secret: bytes, kind: str, owner: str, at: datetime) -> bool:
+    """Whether something of that moment was removed, of a user, of an encoded namespace or, if `owner` is empty, of any;
+    or whether no history was kept.
+    """
+    since = connection.execute("SELECT value FROM meta WHERE key = ?", (SINCE,)).get
+    moment = to_microseconds(at)
+    if since is None or moment < since:
+        return True
+    spans = fetch(connection, _SPANS, (kind, owner_key(secret, owner), moment, moment))
+    return bool(spans)
 
 
 def note_version(connection: apsw.Connection, secret: bytes, position: int) -> None:

@@ -219,20 +219,30 @@ class FactStore:
 
     def _use(self, vault: Vault, passages: PassageSearch) -> None:
         self._vault = vault
-        self._records = vault.collection(FACTS)
+        self._read_from(vault.collection(FACTS), passages)
+        self._putting = FactPutting(vault, self._embedder, dimension=self._embedder.model.dimension)
+        self._deletion = FactDeletion(vault)
+
+    def _read_from(self, records: RecordEngine, passages: PassageSearch) -> None:
+        self._records = records
         self._reads = ReadBatcher(self._read, self._offload, self._read_small)
         self._reads_with_versions = ReadBatcher(
             self._read_with_versions, self._offload, partial(self._read_small, versions=True)
         )
         dimension = self._embedder.model.dimension
-        self._search = FactSearch(self._records, passages, dimension=dimension, clock=self._clock)
-        self._putting = FactPutting(vault, self._embedder, dimension=dimension)
-        self._deletion = FactDeletion(vault)
+        self._search = FactSearch(records, passages, dimension=dimension, clock=self._clock)
 
     def over(self, vault: Vault) -> "FactStore":
         """The same store over a part of the vault. It shares the threads; close this one alone."""
         part = copy(self)
         part._use(vault, self._passages.over(vault.collection(FACTS)))
+        return part
+
+    def at(self, records: RecordEngine, time: datetime) -> "FactStore":
+        """The same store over the records of a moment. Facts that have expired since are still there."""
+        part = copy(self)
+        part._clock = lambda: time
+        part._read_from(records, self._passages.over(records))
         return part
 
     # Reading

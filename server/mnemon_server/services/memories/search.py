@@ -44,10 +44,10 @@ class MemorySearch:
         self._dimension = dimension
         self._clock = clock
 
-    def over(self, records: RecordEngine) -> "MemorySearch":
-        """The same search over a part of the records."""
+    def over(self, records: RecordEngine, clock: Clock | None = None) -> "MemorySearch":
+        """The same search over a part of the records, by another clock if one is given."""
         part = copy(self)
-        part._passages = self._passages.over(records)
+        part._passages, part._clock = self._passages.over(records), clock or self._clock
         return part
 
     @timed_search

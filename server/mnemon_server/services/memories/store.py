@@ -196,6 +196,14 @@ class MemoryStore:
         part._use(records, bounds)
         return part
 
+    def at(self, records: RecordEngine, time: datetime) -> "MemoryStore":
+        """The same store over the records of a moment, with the confidence that they had then."""
+        part = copy(self)
+        part._clock = lambda: time
+        part._search = self._search.over(records, part._clock)
+        part._use(records, self._bounds)
+        return part
+
     # Reading
 
     async def get(self, memory_id: str, *, room: Room | None = None) -> Memory:

@@ -60,6 +60,11 @@ class Question(NamedTuple):
         """The caller's filter for this kind."""
         return next((expression for named, expression in self.query.filters if named is kind), None)
 
+    def recorded(self) -> Expression | None:
+        """The condition that an event was recorded by the moment that is asked about."""
+        moment = self.query.as_of
+        return None if moment is None else Condition("record_time", Operator.LTE, (moment,))
+
     def created(self) -> list[Expression]:
         """The span of time, as conditions."""
         ends = ((Operator.GTE, self.query.start), (Operator.LTE, self.query.end))
@@ -206,7 +211,10 @@ def _of_statement(match: SemanticMatch) -> RecallItem:
 async def _events(stores: Stores, asked: Question, room: Room | None) -> Found:
     query = asked.query
     where = EventSelection(
-        scope=query.scope, start=query.start, end=query.end, expression=asked.condition(RecordKind.EVENT)
+        scope=query.scope,
+        start=query.start,
+        end=query.end,
+        expression=joined([asked.condition(RecordKind.EVENT), asked.recorded()]),
     )
     mode = SearchMode.HYBRID if asked.text.strip() else SearchMode.VECTOR
     page = await stores.events.window(

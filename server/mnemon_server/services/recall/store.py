@@ -78,6 +78,10 @@ class RecallStore:
             stores, self.namespaces.over(bounds), self._tokenizers, self._embedder, self._fusion, self._offload
         )
 
+    def at(self, stores: Stores) -> "RecallStore":
+        """The same service over the records of a moment."""
+        return RecallStore(stores, self.namespaces, self._tokenizers, self._embedder, self._fusion, self._offload)
+
     async def recall(self, query: RecallQuery, *, room: Room | None = None) -> RecallAnswer:
         """What matters for a question; see RecallQuery.
 

@@ -192,6 +192,13 @@ class SemanticStore:
         part._use(vault, self._resolver and self._resolver.over(records))
         return part
 
+    def at(self, records: RecordEngine) -> "SemanticStore":
+        """The same store over the records of a moment."""
+        part = copy(self)
+        part._search, part._records = self._search.over(records), records
+        part._reads = ReadBatcher(records.get_documents, self._offload, records.get_small_document)
+        return part
+
     @property
     def is_warm(self) -> bool:
         """Whether the index is loaded or built. Once True, it stays True."""

@@ -204,6 +204,7 @@ def read_update(request: pb.UpdateDocumentRequest) -> UpdateDocument:
 def read_search(request: pb.SearchDocumentsRequest) -> SearchQuery:
     """The search."""
     reader = Reader()
+    reader.as_of(request)
     if request.limit < 0:
         reader.note("limit", "must not be negative; 0 is the default")
     query = SearchQuery(
@@ -222,6 +223,7 @@ def read_search(request: pb.SearchDocumentsRequest) -> SearchQuery:
 def read_view(request: pb.GetDocumentRequest) -> View:
     """How much of a document is asked for."""
     reader = Reader()
+    reader.as_of(request)
     view = reader.enum("view", request.view, VIEWS)
     reader.finish(doc_id_violations(request.doc_id))
     return view
@@ -230,6 +232,7 @@ def read_view(request: pb.GetDocumentRequest) -> View:
 def read_list(request: pb.ListDocumentsRequest) -> Page:
     """The page."""
     reader = Reader()
+    reader.as_of(request)
     page = Page(
         where=_where(reader, request),
         limit=reader.page_size(request.page_size),

@@ -174,9 +174,10 @@ def put_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.BulkPutF
     return message
 
 
-async def got_to_bytes(fact: Fact) -> bytes:
+async def got_to_bytes(fact: Fact, *, history_incomplete: bool = False) -> bytes:
     """A GetFactResponse."""
-    return await joined(in_field(pb.GetFactResponse.FACT_FIELD_NUMBER, await fact_in_pieces(fact)))
+    rest = pb.GetFactResponse(history_incomplete=history_incomplete).SerializeToString()
+    return await joined([*in_field(pb.GetFactResponse.FACT_FIELD_NUMBER, await fact_in_pieces(fact)), rest])
 
 
 async def batch_to_bytes(batch: FactBatch) -> bytes:
@@ -195,7 +196,9 @@ async def batch_to_bytes(batch: FactBatch) -> bytes:
     return await answer.finish(rest)
 
 
-async def page_to_bytes(page: FactPage, token_after: Callable[[int | None], str]) -> bytes:
+async def page_to_bytes(
+    page: FactPage, token_after: Callable[[int | None], str], *, history_incomplete: bool = False
+) -> bytes:
     """A ListFactsResponse; yields to other calls."""
     answer = AnswerBytes()
     pause = Pause()
@@ -204,10 +207,13 @@ async def page_to_bytes(page: FactPage, token_after: Callable[[int | None], str]
             page = replace(page, position=page.positions[place - 1])
             break
         await pause.where_due()
-    return await answer.finish(pb.ListFactsResponse(next_page_token=token_after(page.position)))
+    token = token_after(page.position)
+    return await answer.finish(pb.ListFactsResponse(next_page_token=token, history_incomplete=history_incomplete))
 
 
-async def answer_to_bytes(found: FactSearchAnswer, view: View = View.STANDARD, *, truncated: bool) -> bytes:
+async def answer_to_bytes(
+    found: FactSearchAnswer, view: View = View.STANDARD, *, truncated: bool, history_incomplete: bool = False
+) -> bytes:
     """A SearchFactsResponse; yields to other calls."""
     answer = AnswerBytes()
     pause = Pause()
@@ -217,7 +223,9 @@ async def answer_to_bytes(found: FactSearchAnswer, view: View = View.STANDARD, *
             break
         diagnostics.returned += 1
         await pause.where_due()
-    return await answer.finish(pb.SearchFactsResponse(diagnostics=diagnostics, truncated=truncated or answer.is_full))
+    rest = pb.SearchFactsResponse(diagnostics=diagnostics, truncated=truncated or answer.is_full)
+    rest.history_incomplete = history_incomplete
+    return await answer.finish(rest)
 
 
 def namespaces_to_pb(page: NamespacePage, next_page_token: str) -> pb.ListNamespacesResponse:
@@ -292,6 +300,7 @@ def read_put(request: pb.PutFactRequest) -> PutFact:
 def read_name(request: pb.GetFactRequest) -> Namespace:
     """The namespace of the requested fact."""
     reader = Reader()
+    reader.as_of(request)
     namespace = read_namespace(reader, "namespace", request.namespace)
     reader.finish(key_violations(request.key))
     return namespace
@@ -328,6 +337,7 @@ async def read_renewal(request: pb.RenewFactsRequest) -> Names:
 def read_search(request: pb.SearchFactsRequest) -> FactQuery:
     """The search."""
     reader = Reader()
+    reader.as_of(request)
     query = FactQuery(
         filter=_filter(reader, request),
         text=request.query,
@@ -345,6 +355,7 @@ def read_search(request: pb.SearchFactsRequest) -> FactQuery:
 def read_list(request: pb.ListFactsRequest) -> Page:
     """The page."""
     reader = Reader()
+    reader.as_of(request)
     page = Page(_filter(reader, request), reader.page_size(request.page_size))
     reader.finish(filter_violations(page.where))
     return page

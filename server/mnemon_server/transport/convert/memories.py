@@ -275,6 +275,7 @@ def read_deletion(request: pb.DeleteMemoryRequest) -> AckLevel:
 def read_search(request: pb.SearchMemoriesRequest) -> MemoryQuery:
     """The search."""
     reader = Reader()
+    reader.as_of(request)
     query = MemoryQuery(
         text=request.query,
         vector=vector_from_pb(request.vector),
@@ -292,6 +293,7 @@ def read_search(request: pb.SearchMemoriesRequest) -> MemoryQuery:
 def read_list(request: pb.ListMemoriesRequest) -> Page:
     """The page."""
     reader = Reader()
+    reader.as_of(request)
     page = Page(_filter(reader, request.filter), reader.page_size(request.page_size))
     reader.finish(filter_violations(page.where))
     return page

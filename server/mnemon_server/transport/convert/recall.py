@@ -60,6 +60,7 @@ def read_recall(request: pb.RecallRequest) -> RecallQuery:
         min_relevance=request.min_relevance,
         min_confidence=request.min_confidence if request.HasField("min_confidence") else None,
         view=reader.enum("view", request.view, VIEWS),
+        as_of=reader.as_of(request),
     )
     reader.finish()
     return query

@@ -242,6 +242,7 @@ def read_save(request: pb.SaveSemanticMemoryRequest) -> SaveSemantic:
 def read_search(request: pb.SearchSimilarRequest) -> SimilarQuery:
     """The search."""
     reader = Reader()
+    reader.as_of(request)
     query = SimilarQuery(
         vector=vector_from_pb(request.vector),
         text=request.query,
@@ -258,6 +259,7 @@ def read_search(request: pb.SearchSimilarRequest) -> SimilarQuery:
 def read_view(request: pb.GetSemanticMemoryRequest) -> View:
     """How much of a statement is asked for."""
     reader = Reader()
+    reader.as_of(request)
     view = reader.enum("view", request.view, VIEWS)
     reader.finish(doc_id_violations(request.memory_id, "memory_id"))
     return view
@@ -266,6 +268,7 @@ def read_view(request: pb.GetSemanticMemoryRequest) -> View:
 def read_list(request: pb.ListSemanticMemoriesRequest) -> Page:
     """The page."""
     reader = Reader()
+    reader.as_of(request)
     page = Page(_filter(reader, request.filter), reader.page_size(request.page_size))
     reader.finish(filter_violations(page.where))
     return page

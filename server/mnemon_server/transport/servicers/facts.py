@@ -18,6 +18,7 @@ from mnemon_server.transport.convert.shared import versions
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.interceptors.base import Context, request_bytes
 from mnemon_server.transport.interceptors.codec import Encoded
+from mnemon_server.transport.past import known
 from mnemon_server.transport.servicers.bulk import ReadAhead, write_taken
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.status import Failure
@@ -51,10 +52,12 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
     async def GetFact(self, request: pb.GetFactRequest, context: Context) -> Encoded:  # noqa: N802
         namespace = convert.read_name(request)
         async with self.vault(context) as vault:
-            fact = await vault.facts.get(
+            then = await known(vault, request, RecordKind.FACT)
+            reading = then.vault.facts.get(
                 namespace, request.key, versions=request.show_versions, room=self.room(context)
             )
-        return await convert.got_to_bytes(fact)
+            fact = await then.found(reading)
+        return await convert.got_to_bytes(fact, history_incomplete=then.is_incomplete)
 
     async def BatchGetFacts(self, request: pb.BatchGetFactsRequest, context: Context) -> Encoded:  # noqa: N802
         names = await convert.read_names(request)
@@ -66,8 +69,11 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         query = await converted(convert.read_search, request, request_bytes())
         room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
-            answer = await vault.facts.search(query, room=room)
-        return await convert.answer_to_bytes(answer, query.view, truncated=room.is_full)
+            then = await known(vault, request, RecordKind.FACT)
+            answer = await then.vault.facts.search(query, room=room)
+        return await convert.answer_to_bytes(
+            answer, query.view, truncated=room.is_full, history_incomplete=then.is_incomplete
+        )
 
     async def RenewFacts(self, request: pb.RenewFactsRequest, context: Context) -> pb.RenewFactsResponse:  # noqa: N802
         names = await convert.read_renewal(request)
@@ -78,15 +84,16 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
     async def ListFacts(self, request: pb.ListFactsRequest, context: Context) -> Encoded:  # noqa: N802
         where, limit = await converted(convert.read_list, request, request_bytes())
         async with self.vault(context) as vault:
+            then = await known(vault, request, RecordKind.FACT)
             pages = PageTokens(vault.page_key, request)
-            page = await vault.facts.list(
+            page = await then.vault.facts.list(
                 where,
                 after=pages.position(),
                 limit=limit,
                 versions=request.show_versions,
                 room=self.room(context),
             )
-        return await convert.page_to_bytes(page, pages.next)
+        return await convert.page_to_bytes(page, pages.next, history_incomplete=then.is_incomplete)
 
     async def ListNamespaces(  # noqa: N802
         self, request: pb.ListNamespacesRequest, context: Context

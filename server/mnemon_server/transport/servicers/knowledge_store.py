@@ -13,6 +13,7 @@ from mnemon_server.transport.convert.shared import versions
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.past import known
 from mnemon_server.transport.servicers.bulk import ReadAhead, write_each
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
@@ -58,30 +59,38 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         query = convert.read_search(request)
         room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
-            answer = await vault.documents.search(query, room=room)
-        return await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
+            then = await known(vault, request, RecordKind.DOCUMENT)
+            answer = await then.vault.documents.search(query, room=room)
+        response = await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
+        response.history_incomplete = then.is_incomplete
+        return response
 
     async def GetDocument(self, request: pb.GetDocumentRequest, context: Context) -> pb.GetDocumentResponse:  # noqa: N802
         view = convert.read_view(request)
         room = self.room(context, vectors=view is View.FULL)
         async with self.vault(context) as vault:
-            document = await vault.documents.get(request.doc_id, view=view, room=room)
-        return pb.GetDocumentResponse(document=convert.document_to_pb(document, view))
+            then = await known(vault, request, RecordKind.DOCUMENT)
+            document = await then.found(then.vault.documents.get(request.doc_id, view=view, room=room))
+        found = convert.document_to_pb(document, view)
+        return pb.GetDocumentResponse(document=found, history_incomplete=then.is_incomplete)
 
     async def ListDocuments(  # noqa: N802
         self, request: pb.ListDocumentsRequest, context: Context
     ) -> pb.ListDocumentsResponse:
         where, limit, view = convert.read_list(request)
         async with self.vault(context) as vault:
+            then = await known(vault, request, RecordKind.DOCUMENT)
             pages = PageTokens(vault.page_key, request)
-            page = await vault.documents.list(
+            page = await then.vault.documents.list(
                 where=where,
                 after=pages.position(),
                 limit=limit,
                 view=view,
                 room=self.room(context, vectors=view is View.FULL),
             )
-        return await convert.page_to_pb(page, view, pages.next(page.next_position))
+        response = await convert.page_to_pb(page, view, pages.next(page.next_position))
+        response.history_incomplete = then.is_incomplete
+        return response
 
     async def CountDocuments(  # noqa: N802
         self, request: pb.CountDocumentsRequest, context: Context

@@ -13,6 +13,7 @@ from mnemon_server.transport.convert.shared import versions
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.past import known
 from mnemon_server.transport.servicers.bulk import ReadAhead, write_each
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
@@ -46,8 +47,9 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
 
     async def GetMemory(self, request: pb.GetMemoryRequest, context: Context) -> pb.GetMemoryResponse:  # noqa: N802
         async with self.vault(context) as vault:
-            memory = await vault.memories.get(request.memory_id, room=self.room(context))
-        response = pb.GetMemoryResponse()
+            then = await known(vault, request, RecordKind.MEMORY)
+            memory = await then.found(then.vault.memories.get(request.memory_id, room=self.room(context)))
+        response = pb.GetMemoryResponse(history_incomplete=then.is_incomplete)
         convert.fill_memory(response.memory, memory)
         return response
 
@@ -56,15 +58,18 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     ) -> pb.ListMemoriesResponse:
         where, limit = convert.read_list(request)
         async with self.vault(context) as vault:
+            then = await known(vault, request, RecordKind.MEMORY)
             pages = PageTokens(vault.page_key, request)
-            page = await vault.memories.list(
+            page = await then.vault.memories.list(
                 where,
                 after=pages.position(),
                 limit=limit,
                 show_deleted=request.show_deleted,
                 room=self.room(context),
             )
-        return await convert.page_to_pb(page, pages.next(page.next_position))
+        response = await convert.page_to_pb(page, pages.next(page.next_position))
+        response.history_incomplete = then.is_incomplete
+        return response
 
     async def SearchMemories(  # noqa: N802
         self, request: pb.SearchMemoriesRequest, context: Context
@@ -72,8 +77,11 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         query = convert.read_search(request)
         room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
-            answer = await vault.memories.search(query, room=room)
-        return await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
+            then = await known(vault, request, RecordKind.MEMORY)
+            answer = await then.vault.memories.search(query, room=room)
+        response = await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
+        response.history_incomplete = then.is_incomplete
+        return response
 
     async def UpdateMemory(  # noqa: N802
         self, request: pb.UpdateMemoryRequest, context: Context

@@ -5,6 +5,7 @@ from mnemon.v1 import recall_pb2_grpc
 
 from mnemon_server.transport.convert import recall as convert
 from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.past import known
 from mnemon_server.transport.tenancy import TenantServicer
 
 
@@ -14,5 +15,8 @@ class RecallServicer(TenantServicer, recall_pb2_grpc.RecallServiceServicer):
     async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:  # noqa: N802 - see the proto
         query = convert.read_recall(request)
         async with self.vault(context) as vault:
-            answer = await vault.recall.recall(query, room=self.room(context))
-        return await convert.answer_to_pb(answer, query.view)
+            then = await known(vault, request)
+            answer = await then.vault.recall.recall(query, room=self.room(context))
+        response = await convert.answer_to_pb(answer, query.view)
+        response.history_incomplete = then.is_incomplete
+        return response

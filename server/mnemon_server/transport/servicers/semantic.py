@@ -14,6 +14,7 @@ from mnemon_server.transport.convert.shared import versions
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.past import known
 from mnemon_server.transport.servicers.bulk import ReadAhead, write_each
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
@@ -51,16 +52,21 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         query = convert.read_search(request)
         room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
-            answer = await vault.semantic.search(query, room=room)
-        return await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
+            then = await known(vault, request, RecordKind.SEMANTIC)
+            answer = await then.vault.semantic.search(query, room=room)
+        response = await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
+        response.history_incomplete = then.is_incomplete
+        return response
 
     async def GetSemanticMemory(  # noqa: N802
         self, request: pb.GetSemanticMemoryRequest, context: Context
     ) -> pb.GetSemanticMemoryResponse:
         view = convert.read_view(request)
         async with self.vault(context) as vault:
-            memory = await vault.semantic.get(request.memory_id, embedding=view is View.FULL, room=self.room(context))
-        response = pb.GetSemanticMemoryResponse()
+            then = await known(vault, request, RecordKind.SEMANTIC)
+            reading = then.vault.semantic.get(request.memory_id, embedding=view is View.FULL, room=self.room(context))
+            memory = await then.found(reading)
+        response = pb.GetSemanticMemoryResponse(history_incomplete=then.is_incomplete)
         convert.fill_view(response.memory, memory, view)
         return response
 
@@ -69,15 +75,18 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
     ) -> pb.ListSemanticMemoriesResponse:
         where, limit = convert.read_list(request)
         async with self.vault(context) as vault:
+            then = await known(vault, request, RecordKind.SEMANTIC)
             pages = PageTokens(vault.page_key, request)
-            page = await vault.semantic.list(
+            page = await then.vault.semantic.list(
                 where,
                 after=pages.position(),
                 limit=limit,
                 show_superseded=request.show_superseded,
                 room=self.room(context),
             )
-        return await convert.page_to_pb(page, pages.next(page.next_position))
+        response = await convert.page_to_pb(page, pages.next(page.next_position))
+        response.history_incomplete = then.is_incomplete
+        return response
 
     async def ListSemanticMemoryVersions(  # noqa: N802
         self, request: pb.ListSemanticMemoryVersionsRequest, context: Context

@@ -83,6 +83,10 @@ class Reader:
             self.note(field, TIME_RANGE)
         return time
 
+    def as_of(self, owner: Message) -> datetime | None:
+        """The moment in the past that a request asks about; None if it asks about now."""
+        return self.time("as_of_time", owner, "as_of_time")
+
     def duration(self, field: str, owner: Message, name: str) -> timedelta | None:
         """The duration in the field `name` of a message; None if unset or invalid. The request calls it `field`."""
         if not owner.HasField(name):
