@@ -34,6 +34,7 @@ from tests.support.server import START_S, clean_environment, server_process
 
 ADA = ("--user", "ada")
 TOOLS = {"manage_memory", "search_memory", "search_knowledge", "query_timeline", "recall"}
+OF_USERS = {"append_conversation", "read_conversation"}
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -120,11 +121,14 @@ async def test_the_tools_are_described_as_by_the_server(url: str, client: mnemon
     async with McpClient(url) as tools:
         listed = {tool.name: tool for tool in (await tools.list_tools()).tools}
 
-    assert listed.keys() == TOOLS
+    assert listed.keys() == TOOLS | OF_USERS
     for told in client.tools.list():
         assert (listed[told.name].description, listed[told.name].input_schema) == (told.description, told.parameters)
-    assert {name for name, tool in listed.items() if tool.annotations and tool.annotations.read_only_hint} == TOOLS - {
-        "manage_memory"
+    assert {name for name, tool in listed.items() if tool.annotations and tool.annotations.read_only_hint} == (
+        TOOLS | OF_USERS
+    ) - {
+        "manage_memory",
+        "append_conversation",
     }
     assert all(tool.description and tool.input_schema["type"] == "object" for tool in listed.values())
 
@@ -158,6 +162,13 @@ async def test_a_memory_is_updated_and_deleted(url: str, client: mnemon.Client) 
         ("launch_rocket", {}, "launch_rocket"),
         ("launch_rocket", {}, "'manage_memory', 'search_memory', 'search_knowledge', 'query_timeline', 'recall'"),
         ("recall", {"query": "x", "kinds": ["rules"]}, "kinds"),
+        ("append_conversation", {"conversation": "c", "turns": []}, "turns"),
+        (
+            "append_conversation",
+            {"conversation": "c", "turns": [{"role": "user", "content": "x"}], "user": "b"},
+            "user",
+        ),
+        ("read_conversation", {"conversation": "c", "last": 0}, "last"),
     ],
     ids=str,
 )
@@ -281,6 +292,30 @@ async def test_the_options_of_the_command_set_the_identity_and_the_permitted_act
     assert refused.is_error
     assert client.facts.get(("o", "a", "ada"), fact.key).value == {"content": "x"}
     assert {hit["doc_id"] for hit in json.loads(text_of(found))} == {"ada-1", "rules"}
+
+
+async def test_a_conversation_of_the_user_is_kept_and_read(client: mnemon.Client, address: str, url: str) -> None:
+    client.conversations.append("plan", [{"role": "user", "content": "Of Bob."}], user="bob")
+    turns = [{"role": "user", "content": "Let us meet at noon."}, {"role": "assistant", "content": "At noon, then."}]
+    async with McpClient(url) as tools:
+        added = await tools.call_tool("append_conversation", {"conversation": "plan", "turns": turns})
+        read = json.loads(text_of(await tools.call_tool("read_conversation", {"conversation": "plan"})))
+        last = json.loads(text_of(await tools.call_tool("read_conversation", {"conversation": "plan", "last": 1})))
+        listed = json.loads(text_of(await tools.call_tool("read_conversation", {})))
+
+    assert text_of(added) == "added 2 to plan"
+    assert [(turn["role"], turn["content"]) for turn in read] == [
+        (turn["role"], turn["content"]) for turn in turns[::-1]
+    ]
+    assert last[0] == read[0] and "more" in last[1]["note"].lower()
+    assert [(each["conversation"], each["turns"]) for each in listed] == [("plan", 2)]
+    assert [message.content for message in client.conversations.messages("plan", user="ada")] == [
+        "Let us meet at noon.",
+        "At noon, then.",
+    ]
+    async with inner_session(address, Identity(namespace=("notes",))) as tools:
+        assert {tool.name for tool in (await tools.list_tools()).tools} == TOOLS
+        assert (await tools.call_tool("read_conversation", {})).is_error
 
 
 async def test_a_call_without_a_namespace_says_what_is_missing(address: str) -> None:

@@ -116,6 +116,8 @@ class OwnTool:
     description: str
     arguments: type[BaseModel]
     run: Callable[[AsyncClient, Identity, Any], Awaitable[str]]
+    is_read: bool = True
+    """Whether it changes nothing."""
 
     async def __call__(self, client: AsyncClient, identity: Identity, arguments: Mapping[str, Any]) -> str:
         """The result of the tool. Raises ValidationError for bad arguments, MnemonError if the call fails."""
@@ -135,7 +137,7 @@ async def _search_knowledge(client: AsyncClient, identity: Identity, given: Know
         }
         for hit in answer
     )
-    return _json(found, truncated=answer.truncated, nothing_relevant=answer.nothing_relevant)
+    return json_list(found, truncated=answer.truncated, nothing_relevant=answer.nothing_relevant)
 
 
 async def _query_timeline(client: AsyncClient, identity: Identity, given: TimelineQuery) -> str:
@@ -153,7 +155,7 @@ async def _query_timeline(client: AsyncClient, identity: Identity, given: Timeli
         **which,
     )
     found = (_told(event.to_dict()) for event in answer)
-    return _json(found, truncated=answer.truncated, nothing_relevant=answer.nothing_relevant)
+    return json_list(found, truncated=answer.truncated, nothing_relevant=answer.nothing_relevant)
 
 
 async def _recall(client: AsyncClient, identity: Identity, given: Recall) -> str:
@@ -181,7 +183,8 @@ def _in_utc(time: datetime | None) -> datetime | None:
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
-def _json(found: Iterable[Mapping[str, Any]], *, truncated: bool, nothing_relevant: bool = False) -> str:
+def json_list(found: Iterable[Mapping[str, Any]], *, truncated: bool, nothing_relevant: bool = False) -> str:
+    """The records as a JSON list, as far as one answer holds them, with notes at its end."""
     results = list(map(as_json, found))
     shown = bounded(results, RESULT_KIB_DEFAULT, lambda _: _CUT)
     notes = [NOTHING_RELEVANT] if nothing_relevant and shown else []

@@ -12,8 +12,9 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from mnemon._async.client import AsyncClient
+from mnemon._mcp.conversations import CONVERSATION_TOOLS
 from mnemon._mcp.identity import Identity
-from mnemon._mcp.searches import NOTHING_RELEVANT, OWN_TOOLS
+from mnemon._mcp.searches import NOTHING_RELEVANT, OWN_TOOLS, OwnTool
 from mnemon.shared.errors import ConfigurationError, MnemonError, ToolNotFoundError
 from mnemon.shared.tool_definitions import MANAGE_MEMORY, SEARCH_MEMORY
 
@@ -26,18 +27,22 @@ _READS = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _ANNOTATIONS = {
     MANAGE_MEMORY: types.ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False),
     SEARCH_MEMORY: _READS,
-    **dict.fromkeys(OWN_TOOLS, _READS),
+    **{
+        tool.name: _READS if tool.is_read else types.ToolAnnotations(destructive_hint=False, open_world_hint=False)
+        for tool in (*OWN_TOOLS.values(), *CONVERSATION_TOOLS.values())
+    },
 }
 _LOG = logging.getLogger(__name__)
 
 
 def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[Any]:
-    """A server with the tools of the Mnemon server of `client`, and two more searches.
+    """A server with the tools of the Mnemon server of `client`, further searches, and conversations of the user.
 
     Over HTTP, a request that has a credential is made as its caller, others as that of `client`.
 
     A failed call returns a result with the error in a sentence. Only failing to list the tools is an MCP error.
     """
+    own_tools: Mapping[str, OwnTool] = {**OWN_TOOLS, **(CONVERSATION_TOOLS if identity.user else {})}
 
     async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -47,8 +52,8 @@ def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[
                 found = await acting.tools.list(actions_permitted=identity.actions or None)
         except MnemonError as error:
             raise MCPError(types.INTERNAL_ERROR, sentence(error)) from error
-        told = [_tool(tool.name, tool.description, tool.parameters) for tool in found if tool.name not in OWN_TOOLS]
-        own = [_tool(tool.name, tool.description, tool.arguments.model_json_schema()) for tool in OWN_TOOLS.values()]
+        told = [_tool(tool.name, tool.description, tool.parameters) for tool in found if tool.name not in own_tools]
+        own = [_tool(tool.name, tool.description, tool.arguments.model_json_schema()) for tool in own_tools.values()]
         return types.ListToolsResult(tools=[*told, *own])
 
     async def call_tool(
@@ -56,9 +61,10 @@ def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[
     ) -> types.CallToolResult:
         try:
             async with _acting(client, context) as acting:
-                return _result(*await _run(acting, identity, params.name, params.arguments or {}))
+                own = own_tools.get(params.name)
+                return _result(*await _run(acting, identity, own, params.name, params.arguments or {}))
         except ToolNotFoundError as error:
-            return _failure(f"{sentence(error)}, {', '.join(map(repr, OWN_TOOLS))}")
+            return _failure(f"{sentence(error)}, {', '.join(map(repr, own_tools))}")
         except MnemonError as error:
             return _failure(sentence(error))
         except ValidationError as error:
@@ -95,8 +101,10 @@ async def _acting(client: AsyncClient, context: ServerRequestContext[Any]) -> As
         yield acting
 
 
-async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Mapping[str, Any]) -> list[str]:
-    if own := OWN_TOOLS.get(name):
+async def _run(
+    client: AsyncClient, identity: Identity, own: OwnTool | None, name: str, arguments: Mapping[str, Any]
+) -> list[str]:
+    if own:
         return [await own(client, identity, arguments)]
     output = await client.tools.call(
         name,
