@@ -76,6 +76,27 @@ def test_messages_come_back_as_they_were_said_in_their_order(client: Client, use
     assert (blank.message_time, blank.payload) == (noon, '{"of": "mine"}')
 
 
+def test_messages_of_other_programs_keep_their_times_ids_and_calls_of_tools(client: Client, user: str) -> None:
+    noon = datetime(2026, 3, 2, 12, tzinfo=UTC)
+    use = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Bern"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "sunny"}
+    given = [
+        {"role": "user", "content": "What is the weather?", "id": "m1", "created_at": "2026-03-02T12:00:00Z"},
+        {"role": "assistant", "content": [{"type": "text", "text": "I look."}, use], "timestamp": noon.timestamp()},
+        {"role": "user", "content": [result], "timestamp": noon.timestamp() * 1_000},
+        {"role": "assistant", "content": "Sunny.", "time": "a quarter past nine"},
+    ]
+    client.conversations.append("c", given, user=user)
+
+    asked, call, answer, last = client.conversations.messages("c", user=user)
+    assert (asked.message_id, [each.message_time for each in (asked, call, answer)]) == ("m1", [noon] * 3)
+    assert call.as_chat() == {**CALL, "content": "I look."}
+    assert answer.as_chat() == {"role": "tool", "content": "sunny", "tool_call_id": "t1"}
+    assert last.message_time != noon and "quarter past nine" in last.payload
+    with pytest.raises(mnemon.InvalidArgumentError, match=r"messages\[0\].message_time: must be a datetime"):
+        client.conversations.append("c", [{"role": "user", "content": "x", "message_time": "soon"}], user=user)
+
+
 def test_pages_run_forwards_and_backwards_and_end_with_the_last_ones(client: Client, user: str) -> None:
     everything = [f"turn {number}" for number in range(25)]
     client.conversations.append("c", said(*everything), user=user)

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
+from mnemon._local_time import start_of
 from mnemon._messages import convert
 from mnemon._messages.convert import invalid
 from mnemon._messages.recall import text_of
@@ -17,7 +18,11 @@ _SENT = (
     *("message_time", "importance", "metadata"),
 )
 _TEXTS = ("message_id", "role", "name", "tool_call_id", "payload")
-_KNOWN = {*_SENT, "tool_calls"}
+_TIMES = ("message_time", "timestamp", "created_at", "create_time", "created", "date", "time")
+"""The keys under which programs keep the time of a message; the first one that is a time counts."""
+_MILLISECONDS = 1e11
+"""Seconds since 1970 from here on, which is after the year 5000, are milliseconds."""
+_KNOWN = {*_SENT, "tool_calls", "id", "timestamp", "created_at"}
 
 
 def messages_to_pb(given: Iterable[ConversationMessage | Mapping[str, Any]]) -> list[pb.ConversationMessage]:
@@ -38,21 +43,68 @@ def message_of(field: str, given: object) -> ConversationMessage:
     """The message of a mapping as chat APIs have it; what has no field of its own is kept in the payload."""
     if not isinstance(given, Mapping):
         raise invalid(field, 'must be a mapping such as {"role": "user", "content": "..."}')
+    given = _of_tools(given)
     content = given.get("content")
     calls = given.get("tool_calls") or ()
     if not content and not calls and "content" not in given:
         raise invalid(field, 'must have a "content", or "tool_calls"')
     texts: dict[str, Any] = {name: convert.text(f"{field}.{name}", given.get(name) or "") for name in _TEXTS}
+    texts["message_id"] = texts["message_id"] or convert.text(f"{field}.id", given.get("id") or "")
     if not texts["payload"] and (isinstance(content, list) or set(given) - _KNOWN):
         texts["payload"] = json.dumps(dict(given), ensure_ascii=False, default=_plain)
     return ConversationMessage(
         **texts,
         content=text_of(f"{field}.content", content),
         tool_calls=tuple(_call_of(f"{field}.tool_calls[{n}]", call) for n, call in enumerate(calls)),
-        message_time=given.get("message_time"),
+        message_time=_time_of(field, given),
         importance=given.get("importance"),
         metadata=given.get("metadata") or {},
     )
+
+
+def _of_tools(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message with Anthropic's calls of tools, which are parts of the content, where OpenAI has them.
+
+    The result of a single call is a message of the tool; several stay parts, and their texts are kept.
+    """
+    content = given.get("content")
+    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+    kept = given.get("payload") or json.dumps(dict(given), ensure_ascii=False, default=_plain)
+    if calls := [part for part in parts if part.get("type") == "tool_use"]:
+        return {**given, "tool_calls": [*(given.get("tool_calls") or ()), *calls], "payload": kept}
+    results = [part for part in parts if part.get("type") == "tool_result"]
+    if len(results) == len(parts) == 1:
+        said = {
+            "role": "tool",
+            "content": results[0].get("content") or "",
+            "tool_call_id": results[0].get("tool_use_id"),
+        }
+        return {**given, **said, "payload": kept}
+    if results:
+        texts = [part.get("content") if part.get("type") == "tool_result" else part.get("text") for part in parts]
+        return {**given, "content": "\n".join(text for text in texts if isinstance(text, str)), "payload": kept}
+    return given
+
+
+def _time_of(field: str, given: Mapping[str, Any]) -> datetime | None:
+    """The time of a message: a datetime, a text, or seconds or milliseconds since 1970."""
+    for name in _TIMES:
+        value = given.get(name)
+        if value is None:
+            continue
+        try:
+            if isinstance(value, datetime):
+                return value
+            if isinstance(value, int | float):
+                return datetime.fromtimestamp(value / 1_000 if abs(value) >= _MILLISECONDS else value, UTC)
+            return start_of(value)
+        except (TypeError, ValueError, OverflowError, OSError):
+            # A key of another meaning is kept in the payload.
+            if name == _TIMES[0]:
+                raise invalid(
+                    f"{field}.{name}", f'must be a datetime, or a text such as "2027-01-31T09:00Z", not {value!r}'
+                ) from None
+    return None
 
 
 def _call_of(field: str, given: Any) -> MessageToolCall:
@@ -62,7 +114,7 @@ def _call_of(field: str, given: Any) -> MessageToolCall:
         raise invalid(field, 'must be a mapping with an "id" and a "function", or with a "name" and "arguments"')
     # OpenAI nests the function, others do not; the arguments are text, or the object itself.
     function = given.get("function") or given
-    arguments = function.get("arguments", function.get("args", ""))
+    arguments = function.get("arguments", function.get("args", function.get("input", "")))
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False, default=_plain)
     return MessageToolCall(

@@ -1,8 +1,10 @@
 """Reads conversations as messages: the exports of chat programs, messages with role and content, and transcripts."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import islice
 from typing import Any, BinaryIO, TypeAlias
 
@@ -23,6 +25,7 @@ _MESSAGE_IDS = ("message_id", "id", "uuid")
 _TIMES = ("message_time", "created_at", "create_time", "timestamp", "time")
 _SERVERS = ("event_id", "sequence")
 """Fields that the server sets, which `mnemon chat show --json` prints."""
+_ID_BYTES = 16
 _SPEAKER = re.compile(r"(?:\*\*)?(?P<name>[^\W\d_][^:*]{0,39}?)(?:\*\*)?:(?:\*\*)?(?:\s+|$)")
 _NAME_WORDS_MAX = 3
 _ASSISTANTS = ("assistant", "ai", "bot", "chatbot", "model")
@@ -146,7 +149,7 @@ def _messages(file: BinaryIO, source: Source) -> Turns:
 
 def _said(raw: Raw, conversation: str, numbers: "_Numbers") -> Turn:
     record = as_object(raw)
-    message_id = numbers.id_of(conversation, _first(record, _MESSAGE_IDS))
+    message_id = _first(record, _MESSAGE_IDS) or numbers.id_of(conversation, record)
     if not record.get("role"):
         raise invalid("role", 'must say who speaks, such as "user" or "assistant"')
     taken = {*_CONVERSATION_IDS, *_MESSAGE_IDS, *_TIMES, *_SERVERS}
@@ -167,16 +170,18 @@ def _first(record: Mapping[str, Any], names: Iterable[str]) -> str:
 
 
 class _Numbers:
-    """Ids for messages without ids: the file, and the position in the conversation."""
+    """Ids for messages without ids, of what they say: so a line that is inserted changes no other message."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._counts: dict[str, int] = {}
 
-    def id_of(self, conversation: str, given: str = "") -> str:
-        """The given id, or the one of the next message of the conversation."""
-        number = self._counts[conversation] = self._counts.get(conversation, 0) + 1
-        return given or f"{self._source.name}/{number}"
+    def id_of(self, conversation: str, said: object) -> str:
+        """The id of the next message of the conversation that says this; the same words again have another one."""
+        text = json.dumps([self._source.name, conversation, said], ensure_ascii=False, sort_keys=True, default=str)
+        number = self._counts[text] = self._counts.get(text, 0) + 1
+        digest = blake2b(f"{number} {text}".encode(errors="surrogatepass"), digest_size=_ID_BYTES).hexdigest()
+        return f"{self._source.name}/{digest}"
 
 
 # Transcripts
@@ -203,7 +208,8 @@ def _transcript(file: BinaryIO, source: Source) -> Turns:
 def _spoken(
     speaker: str, lines: list[str], place: Place, numbers: _Numbers, source: Source
 ) -> Turn | LeftOut | Damaged:
-    content, message_id = "".join(lines).strip(), numbers.id_of(source.conversation)
+    content = "".join(lines).strip()
+    message_id = numbers.id_of(source.conversation, [speaker, content])
     if has_bad_bytes(content):
         return Damaged(place, invalid("line", "is not UTF-8"), message_id)
     if not content:
