@@ -73,6 +73,10 @@ def requests_about(named: Named, own: str) -> dict[str, list[Message]]:
             conflicts.UnmergeMemoryRequest(memory_id=named.statement),
             conflicts.UnmergeMemoryRequest(decision_id=named.decision),
         ],
+        "ListSemanticMemoryVersions": [semantic_pb2.ListSemanticMemoryVersionsRequest(memory_id=named.statement)],
+        "RestoreSemanticMemoryVersion": [
+            semantic_pb2.RestoreSemanticMemoryVersionRequest(memory_id=named.statement, version_id="none")
+        ],
         "ListDecisions": [
             conflicts.ListDecisionsRequest(memory_id=named.statement),
             conflicts.ListDecisionsRequest(user=named.user),

@@ -40,7 +40,7 @@ async def test_messages_become_statements_of_their_user_that_go_with_them(tmp_pa
             assert (moved.importance, moved.source) == (0.8, "conversation")
             assert moved.metadata["episodic_event_ids"] == [first, second]
             assert moved.metadata["valid_time"].isoformat() == "2026-02-28T23:00:00+00:00"
-            context = await client.conversations.context("c1", user="ada")
+            context = await client.conversations.context("c1", user="ada", persona="home", project="p")
             assert context.summary == "Ada tells of her move."
             [request] = served.received
             assert request.arguments["response_format"]["json_schema"]["strict"] is True

@@ -217,6 +217,9 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "MergeRuleConfig.name": _RULE_NAME,
     "MergeRuleConfig.extends": _RULE_NAME,
     "MergeRuleConfig.description": _text(DESCRIPTION_BYTES_MAX),
+    "DeleteDocumentsRequest.filters": {
+        "properties": {"timestampValue": {"type": "null"}, "stringListValue": {"type": "null"}}
+    },
     "MemoryFilter.metadata": {"properties": {"timestampValue": {"type": "null"}, "stringListValue": {"type": "null"}}},
     "MetadataValue.string_value": _text(METADATA_TEXT_BYTES_MAX),
     "QueryWindowRequest.limit": _numbers(0, EVENTS_MAX),
@@ -376,6 +379,7 @@ WHOLE_MESSAGES: Final[Mapping[str, Schema]] = {
             _set("afterMessageId", _NAMED),
         ]
     },
+    "PreviewExtractionRequest": {"oneOf": [_set("conversationId", _NAMED), _set("messages", _SOME)]},
     "ListMessagesRequest": {
         "not": {
             "required": ["last", "newestFirst"],

@@ -19,6 +19,7 @@ from mnemon_server.domain.conversations import (
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX, QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.events import CONVERSATION_BYTES_MAX, LIMIT_MAX, PAYLOAD_BYTES_MAX
+from mnemon_server.domain.namespaces import namespace_violations
 from mnemon_server.domain.recall import TOKENS_MAX
 from mnemon_server.domain.validation import (
     id_violations,
@@ -99,6 +100,8 @@ def context_violations(conversation: ConversationKey, query: ContextQuery) -> It
         yield FieldViolation("max_messages", f"must be 1 to {MESSAGES_MAX:,}, or 0 for the default")
     yield from text_violations(query.text, "query", QUERY_BYTES_MAX)
     yield from share_violations(query.min_relevance, "min_relevance")
+    if query.namespace:
+        yield from namespace_violations(query.namespace, "namespace")
 
 
 def _message_violations(message: Message, field: str) -> Iterable[FieldViolation]:

@@ -23,7 +23,20 @@ class Limits:
 
 
 _NOT_RECORDS = ("AccessService", "TenantService", "RulesService", "BridgeService")
-_STORING = ("Create", "Bulk", "Save", "Put", "Index", "Record", "Import", "Update", "Undelete", "Restore", "Merge")
+_STORING = (
+    "Append",
+    "Create",
+    "Bulk",
+    "Save",
+    "Put",
+    "Index",
+    "Record",
+    "Import",
+    "Update",
+    "Undelete",
+    "Restore",
+    "Merge",
+)
 
 
 def stores_records(path: str) -> bool:
