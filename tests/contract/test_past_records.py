@@ -1,4 +1,4 @@
-"""A collection as of a moment is what a model of its changes had then, at every moment, whatever was removed since."""
+"""A collection as of any moment equals a model of its changes then, even if parts were removed since."""
 
 from collections.abc import Callable
 from contextlib import closing

@@ -19,7 +19,7 @@ async def test_messages_become_statements_of_their_user_that_go_with_them(tmp_pa
     answer = {
         "statements": [
             statement("Ada moved to Oslo.", [1, 2], importance=0.8, valid_time="2026-03-01T00:00:00+01:00"),
-            # Whatever an answer says beside, the statement is that of the messages' user.
+            # A statement belongs to the user of the messages, even if the answer names another.
             statement("Ada has a cat.", [2], scope={"user": "bob"}, user="bob"),
         ],
         "summary": "Ada tells of her move.",
@@ -135,7 +135,7 @@ async def test_nonsense_is_told_retried_and_given_up_while_other_conversations_g
             assert (status.extracted_count, status.statement_count) == (1, 1)
             assert (await client.bridge.status()).skipped_counts["not_extracted"] == len(NONSENSE)
             assert {*await known(client)} == {"secret fine"}
-            # The messages are still there, and the next attempt was told what was wrong.
+            # The messages are still there, and the next attempt says what was wrong.
             assert (await client.timeline.status()).event_count == len(NONSENSE) + 1
             of_first = [asked_of(each) for each in served.received if "secret 0" in str(asked_of(each)["messages"])]
             assert [each["refusal"] for each in of_first] == [None, "it is not JSON"]
@@ -193,7 +193,7 @@ async def test_an_extractor_that_is_away_delays_and_loses_nothing(tmp_path: Path
         await turn_on(client)
         await say(client, "one")
         await say(client, "two", to="c2")
-        # All other events are handled meanwhile.
+        # All other events are handled in the meantime.
         await client.timeline.add("task", "Ada must call the bank.", user="ada", importance=0.9)
         await until_known(client, {"Ada must call the bank."})
         status = await client.bridge.status()

@@ -1,4 +1,4 @@
-"""Times, days and distances that a person types or a program gives; without a zone, in that of this machine."""
+"""Times, days and distances that a person types or a program gives; without a zone, in the local one."""
 
 import re
 from datetime import UTC, date, datetime, time, timedelta

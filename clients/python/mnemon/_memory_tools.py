@@ -72,7 +72,7 @@ class SearchMemoryTool(MemoryTool, Protocol[_Returned_co]):
         """Returns the facts found, best first, as a JSON list of namespace, key, value, times and score.
 
         With `kinds`, such as ["fact", "event"], it returns records of these kinds, each with its kind; except for
-        facts, they are those of the configuration's user and agent.
+        facts, they belong to the configuration's user and agent.
         Raises InvalidArgumentError for a wrong argument, such as an unknown operator of the filter, and
         ConfigurationError if `config` does not fill the namespace.
         """

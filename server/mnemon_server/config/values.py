@@ -194,7 +194,7 @@ _EXPECTED: Mapping[type[Any], str] = {
 
 
 def settings_in(table: type[Any]) -> dict[str, Setting]:
-    """The rows of a table of settings, by name: those of its base classes are the last."""
+    """The rows of a table of settings, by name: the settings of its base classes come last."""
     hints = typing.get_type_hints(table)
     found = {}
     for row in sorted(dataclasses.fields(table), key=lambda row: row.name not in table.__annotations__):

@@ -28,9 +28,9 @@ class Tokenizer(StrEnum):
     several bytes a character, unlike a count of characters.
     """
     O200K = "o200k_base"
-    """That of OpenAI's newer models; see `services/recall/tokenizers.py` for what it needs."""
+    """The encoding of OpenAI's newer models; see `services/recall/tokenizers.py` for what it needs."""
     CL100K = "cl100k_base"
-    """That of their older ones."""
+    """The encoding of their older models."""
 
 
 @dataclass(frozen=True, slots=True)

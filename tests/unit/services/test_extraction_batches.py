@@ -73,7 +73,7 @@ async def batches(stores: BridgedStores, limits: BatchLimits, *events: Event) ->
 
 
 QUIET = BatchLimits(quiet_s=1e9, messages_max=3, tokens_max=500)
-"""The time of the messages is that of a clock that stands still, which may be long ago."""
+"""The messages take their time from a stopped clock, which may be long ago."""
 
 
 async def test_a_batch_ends_with_enough_messages_or_tokens(stores: BridgedStores) -> None:

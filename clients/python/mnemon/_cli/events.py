@@ -309,7 +309,7 @@ _whose = opt.collected("whose", opt.owner_options(user_required=True), opt.given
 @click.option(
     "--extract",
     type=opt.choice_of(each for each in bridge_values.ExtractMode if each != bridge_values.ExtractMode.OFF),
-    help="The extractor to ask.  [default: that of the policy]",
+    help="The extractor to ask.  [default: the one in the policy]",
 )
 @opt.json_option
 def preview(session: Session, /, conversation: str, *, whose: dict[str, Any], **how: Any) -> None:

@@ -40,7 +40,7 @@ def _message_to_pb(field: str, given: object) -> pb.ConversationMessage:
 
 
 def message_of(field: str, given: object) -> ConversationMessage:
-    """The message of a mapping as chat APIs have it; what has no field of its own is kept in the payload."""
+    """The message of a mapping as chat APIs have it; keys without a field are kept in the payload."""
     if not isinstance(given, Mapping):
         raise invalid(field, 'must be a mapping such as {"role": "user", "content": "..."}')
     given = _of_tools(given)

@@ -177,7 +177,7 @@ class ExtractionPreview(JsonValue):
 
     statements: Sequence[ExtractedStatement]
     summary: str
-    """The summary of the conversation that would be recorded; empty if there is none."""
+    """The summary of the conversation that would be recorded; empty without one."""
     refusal: str | None
     """Why the answer was refused, such as "not_json"; None if it was not."""
     refusal_message: str

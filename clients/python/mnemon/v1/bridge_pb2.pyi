@@ -721,7 +721,7 @@ class PreviewExtractionRequest(_message.Message):
     """The extractor to ask. Unspecified: the policy's, or the one that the server has."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Required. Whom the conversation belongs to. The user is required, and all fields must be equal to those of stored
+        """Required. Whom the conversation belongs to. The user is required, and all fields must equal the scope of stored
         messages.
         """
 

@@ -501,7 +501,9 @@ class GetConversationContextResponse(_message.Message):
     earlier_message_count: _builtins.int
     """How many older messages the conversation has."""
     summary: _builtins.str
-    """The newest event of the type "summary" in this conversation; empty if there is none, or if it does not fit."""
+    """The newest event of the type "summary" in this conversation; empty if the conversation has no summary, or if it
+    does not fit.
+    """
     tokens: _builtins.int
     """The size of the messages, the summary and the recalled context together, never above max_tokens."""
     tokenizer: _builtins.str

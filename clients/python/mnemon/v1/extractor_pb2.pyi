@@ -32,7 +32,7 @@ class ExtractionMessage(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     MESSAGE_TIME_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """Its id: of a stored message, that of its event. In a preview it may be empty."""
+    """Its id: for a stored message, the id of its event. In a preview it may be empty."""
     role: _builtins.str
     """Who speaks: "user", "assistant", "tool", "system", or another text of at most 128 bytes."""
     name: _builtins.str

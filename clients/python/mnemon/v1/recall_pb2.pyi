@@ -51,7 +51,7 @@ class RecallRequest(_message.Message):
     """Maximum size of the context, in tokens of the tokenizer; at most 1,000,000. 0 means 2,000."""
     tokenizer: _builtins.str
     """How tokens are counted: "utf8/4" estimates one for each four bytes of UTF-8. Empty means that. "o200k_base" and
-    "cl100k_base" count those of OpenAI's models, if the server has them (its setting tokenizer_dir).
+    "cl100k_base" count tokens of OpenAI's models, if the server has them (its setting tokenizer_dir).
     """
     min_relevance: _builtins.float
     """Minimum relevance of an item, 0 to 1; if it is above 0, it is also the relevance_floor."""

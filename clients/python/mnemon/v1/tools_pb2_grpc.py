@@ -90,7 +90,7 @@ class ToolServiceServicer(object):
         schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace, or a user for `kinds`.
         For a caller with bounds, the memory tools find and change what its calls of FactService would, and
         PERMISSION_DENIED answers a call that would write to another namespace, or forward it. If its context says nothing
-        about a namespace, it is that of the caller's bounds, if they have one only.
+        about a namespace, the server takes the only one in the caller's bounds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

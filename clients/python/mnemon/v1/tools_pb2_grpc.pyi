@@ -47,7 +47,7 @@ class ToolServiceStub:
     schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace, or a user for `kinds`.
     For a caller with bounds, the memory tools find and change what its calls of FactService would, and
     PERMISSION_DENIED answers a call that would write to another namespace, or forward it. If its context says nothing
-    about a namespace, it is that of the caller's bounds, if they have one only.
+    about a namespace, the server takes the only one in the caller's bounds.
     """
     ParseToolCalls: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ParseToolCallsRequest, _tools_pb2.ParseToolCallsResponse]
     """ParseToolCalls parses the calls in a model's text, and runs nothing."""
@@ -77,7 +77,7 @@ class ToolServiceAsyncStub(ToolServiceStub):
     schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace, or a user for `kinds`.
     For a caller with bounds, the memory tools find and change what its calls of FactService would, and
     PERMISSION_DENIED answers a call that would write to another namespace, or forward it. If its context says nothing
-    about a namespace, it is that of the caller's bounds, if they have one only.
+    about a namespace, the server takes the only one in the caller's bounds.
     """
     ParseToolCalls: _aio.UnaryUnaryMultiCallable[_tools_pb2.ParseToolCallsRequest, _tools_pb2.ParseToolCallsResponse]  # type: ignore[assignment]
     """ParseToolCalls parses the calls in a model's text, and runs nothing."""
@@ -116,7 +116,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace, or a user for `kinds`.
         For a caller with bounds, the memory tools find and change what its calls of FactService would, and
         PERMISSION_DENIED answers a call that would write to another namespace, or forward it. If its context says nothing
-        about a namespace, it is that of the caller's bounds, if they have one only.
+        about a namespace, the server takes the only one in the caller's bounds.
         """
 
     @_abc_1.abstractmethod

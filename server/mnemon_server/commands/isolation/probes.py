@@ -15,7 +15,7 @@ OWN_PLACE: Final = "{own_label}"
 _TEXT: Final = "the lighthouse keeper counts ships"
 """The query of every caller; it has no name in it, so that two callers get the same scores."""
 _SCOPE: Final = {"user": "{user}"}
-_NO_PERSONA: Final = {"user": "{user}", "persona": "nobody"}
+_NO_PERSONA: Final = {"user": "{user}", "persona": "unknown"}
 _OWN_SCOPE: Final = {"user": "{own_user}"}
 _AS_IT_IS: Final = {"conflictPolicy": "CONFLICT_POLICY_IGNORE"}
 

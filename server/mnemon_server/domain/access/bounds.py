@@ -127,7 +127,7 @@ class Bounds:
         return _with(where, Condition("user", Operator.IN, self.users) if self.users else _NOTHING)
 
     def _of_versions(self) -> Iterator[Expression]:
-        """The versions of facts that exist for the caller, and those of all other records."""
+        """The versions of facts that exist for the caller, and the versions of all other records."""
         is_of_fact = Condition("namespace", Operator.EXISTS, (True,))
         spans = None if self.namespaces is None else [starts_with(each, "namespace") for each in self.namespaces]
         yield is_of_fact if spans is None else AnyOf(tuple(spans))

@@ -136,7 +136,7 @@ class Selection:
             conditions.append("importance >= ?")
             parameters.append(self.min_importance)
         if self.conversation:
-            # The second condition is that of the index.
+            # The second condition lets SQLite use the partial index.
             conditions.append("conversation = ? AND conversation <> ''")
             parameters.append(self.conversation)
         return conditions, parameters

@@ -1,4 +1,4 @@
-"""The vectors of a timeline's events: those of the newest are in memory, the others are read from the file.
+"""The vectors of a timeline's events: the newest are in memory, the others are read from the file.
 
 Reading 10,000 vectors takes most of the time of a search, and most searches compare the newest.
 """

@@ -54,7 +54,7 @@ class _Row(NamedTuple):
 class PastRecords:
     """See RecordEngine. Nothing can be written. Belongs to one call, for which it remembers what it has read.
 
-    Whatever it reads of the present comes before it reads versions, so that a change in between hides nothing.
+    It reads the present before it reads versions, so that a change in between hides nothing.
     """
 
     guard = None
@@ -244,7 +244,7 @@ class PastRecords:
         return replace(where, expression=AllOf(parts))
 
     def _split(self, among: PassageIds | None) -> tuple[PassageIds, PassageIds]:
-        """The passages that are stored, and those of versions."""
+        """The current passages, and the passages of versions."""
         ids = self.match_passages(_VISIBLE) if among is None else among
         is_stored = ids < FIRST_ID
         return ids[is_stored], ids[~is_stored]

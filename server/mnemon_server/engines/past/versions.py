@@ -63,7 +63,7 @@ class PastVersions:
         if count > VERSIONS_MAX or size > BYTES_MAX:
             raise InvalidOperationError(
                 f"more than {VERSIONS_MAX:,} records, or {BYTES_MAX >> 20} MiB of them, have changed since as_of: ask "
-                "about fewer, such as those of one user"
+                "about fewer, such as the records of one user"
             )
 
 

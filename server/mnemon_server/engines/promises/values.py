@@ -92,7 +92,7 @@ class DocumentWrite:
     ending: Ending | None = None
     """How the version before it ends; None: as `change` and `details` say."""
     author: Author = field(default_factory=current_author.get)
-    """Who writes, unless a transaction does, which has an author of its own."""
+    """Who writes, unless a transaction does, which names its own author."""
     changed: tuple[str, ...] | None = None
     """The field names that the log entry lists if the document replaces another; None lists the fields that differ."""
     stamps: RecordStamps | None = None

@@ -30,7 +30,7 @@ class History:
     def __init__(
         self, table: DocumentTable, writes: DocumentWrites, journal: Journal, settings: HistorySettings
     ) -> None:
-        """`table` is that of the collection, `writes` are those of VERSIONS."""
+        """`table` stores the collection, `writes` write to VERSIONS."""
         self._table, self._writes, self._journal, self._settings = table, writes, journal, settings
         self._kind = table.tables.collection.name
 

@@ -46,7 +46,7 @@ async def embedded_passages(
 
 
 def stored_texts(collection: Collection, document: Document, heads: Heads) -> list[PlacedText]:
-    """The texts of a stored document that are embedded; of a version, those of the record."""
+    """The texts of a stored document that are embedded; of a version, the texts of its record."""
     collection, document = _record(collection, document)
     if collection is not FACTS:
         return placed(document, heads if collection.heads_embedded else NO_HEADS)

@@ -41,7 +41,7 @@ class ExtractedBatch:
     sources: Mapping[str, Event]
 
     def save(self, tx: VaultTransaction) -> tuple[Tally, bool]:
-        """Saves all of the statements, except where a message was erased meanwhile. Returns the counts, and
+        """Saves all of the statements, except where a message was erased in the meantime. Returns the counts, and
         whether a message was erased.
 
         Raises:
@@ -109,7 +109,7 @@ def _save(statement: Extracted, request: ExtractionRequest, sources: Mapping[str
     memory = SemanticMemory(
         memory_id="",
         content=statement.content,
-        # That of the messages, whatever the answer says.
+        # The scope of the messages, regardless of the answer.
         scope=request.scope,
         importance=importance,
         source=SOURCE_DEFAULT,

@@ -1,4 +1,4 @@
-"""The messages that wait for the extractor, in batches: stored in the vault, each batch under a key of its own.
+"""The messages that wait for the extractor, in batches: stored in the vault, each batch under its own key.
 
 A batch belongs to one conversation, and has the sequences of its messages: no text, and of the names only a keyed hash.
 Messages are added to the conversation's open batch. A closed batch does not change except for its failed attempts.
@@ -39,7 +39,7 @@ class BatchLimits:
     """After this time without a further message."""
     messages_max: int = 20
     tokens_max: int = 4_000
-    """Estimated. A longer message is a batch of its own."""
+    """Estimated. A longer message makes its own batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ class ExtractionPreviews:
         self._offload = offload
 
     async def preview(self, asked: PreviewRequest, mode: ExtractMode, content_max: int) -> ExtractionPreview:
-        """What extracting these messages would save; nothing if there are none. `mode` is the policy's.
+        """What extracting these messages would save; nothing without messages. `mode` is the policy's.
 
         Raises:
             InvalidArgumentError: names the invalid fields.
@@ -172,7 +172,7 @@ def preview_violations(asked: PreviewRequest) -> Iterable[FieldViolation]:
         field = f"messages[{number}]"
         yield from id_violations(turn.message_id, f"{field}.message_id", EVENT_ID_BYTES_MAX)
         if turn.message_id and numbers.setdefault(turn.message_id, number) != number:
-            yield FieldViolation(f"{field}.message_id", "must not be that of another message")
+            yield FieldViolation(f"{field}.message_id", "must differ from the ids of other messages")
         yield from id_violations(turn.role, f"{field}.role", ROLE_BYTES_MAX)
         yield from id_violations(turn.name, f"{field}.name", NAME_BYTES_MAX)
         yield from content_violations(turn.content, f"{field}.content")

@@ -57,7 +57,7 @@ class BatchSettling:
         """Closes an open batch.
 
         Raises:
-            ChangedError: something else changed the state of the bridge meanwhile.
+            ChangedError: something else changed the state of the bridge in the meantime.
             and the errors of a transaction.
         """
 

@@ -57,7 +57,7 @@ def appending_violations(
         field = f"messages[{number}]"
         yield from _message_violations(message, field)
         if message.message_id and (first := places.setdefault(message.message_id, number)) != number:
-            yield FieldViolation(f"{field}.message_id", f"must not be that of messages[{first}]")
+            yield FieldViolation(f"{field}.message_id", f"must differ from messages[{first}].message_id")
 
 
 def query_violations(conversation: ConversationKey, query: MessageQuery) -> Iterable[FieldViolation]:

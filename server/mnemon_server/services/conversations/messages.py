@@ -1,7 +1,7 @@
 """Messages as events of the timeline, and back.
 
-The id of an event is unique in the timeline, and that of a message only in its conversation, so the one is made from
-the other and the conversation. What an event has no field for is JSON in its payload.
+The id of an event is unique in the timeline, the id of a message only in its conversation. So the event's id is made
+from both the conversation and the message's id. What an event has no field for is JSON in its payload.
 """
 
 import json
@@ -32,7 +32,7 @@ def event_id_of(conversation: ConversationKey, message_id: str) -> str:
 
 
 def message_id_of(request_id: str, number: int) -> str:
-    """The id of a message that has none of its own, so that a repeated request names the same messages."""
+    """The id of a message that came without one, so that a repeated request names the same messages."""
     return blake2b(json.dumps([request_id, number]).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 

@@ -41,7 +41,7 @@ class ExtractorLimits:
 
 
 class Allowance:
-    """An amount that is used up, and grows again up to that of an hour."""
+    """An amount that is used up, and refills up to the amount of an hour."""
 
     def __init__(self, per_hour: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_hour = per_hour

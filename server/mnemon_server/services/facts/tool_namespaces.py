@@ -46,7 +46,7 @@ class ToolNamespaces:
         return self.of(context) if self._own is not None or self._gives_namespace(context) else ()
 
     def of_scope(self, scope: Scope) -> Namespace:
-        """The caller's own namespace, or that of a call whose configuration names the user and the agent of a scope.
+        """The caller's own namespace, or the one that a configuration with the user and agent of a scope gives.
 
         Raises ConfigurationError if they do not give one.
         """

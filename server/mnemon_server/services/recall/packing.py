@@ -59,7 +59,7 @@ def pack(items: Sequence[RecallItem], question: str, tokens_max: int, count: Cou
         return count(_shown(text))
 
     part = max(tokens_max // PARTS, PART_TOKENS_MIN)
-    # A whole has at most as many tokens as its parts, so whatever is left out here would not have fitted.
+    # A whole has at most as many tokens as its parts, so a text that is left out here would not have fitted.
     left = tokens_max
     for place, item in enumerate(items):
         number = len(chosen) + 1

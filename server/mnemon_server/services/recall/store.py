@@ -62,8 +62,8 @@ class RecallStore:
         fusion: Fusion,
         offload: Offload,
     ) -> None:
-        """All arguments belong to the caller. `namespaces` knows that of a scope's facts; `fusion` is that of the
-        searches.
+        """All arguments belong to the caller. `namespaces` finds the facts of a scope; `fusion` combines
+        meaning and words in the searches.
         """
         self._stores = stores
         self.namespaces = namespaces
@@ -170,7 +170,7 @@ def _answer(
         text: the question.
         found: by kind.
         of_all_times: what the same searches found without the query's span of time; empty if it has no span.
-        fusion: that of the searches.
+        fusion: how the searches combine meaning and words.
         count: the size of a text in tokens.
     """
     items = _without_duplicates(

@@ -79,7 +79,7 @@ class ShadowTable:
     def __init__(self, tables: Tables) -> None:
         self._documents, self._passages = tables.documents, tables.passages
         self._blocks = tables.vector_blocks
-        # Vectors of versions are made as those of their records.
+        # Versions are embedded in the same way as their records.
         of_versions = f"kind <> '{SEMANTIC.name}'"
         self._has_heads = of_versions if tables.collection == VERSIONS else str(int(tables.collection.heads_embedded))
         self.name = f"{tables.passages}_shadow"
