@@ -133,5 +133,5 @@ def _from_message(message: ConversationMessage) -> BaseMessage:
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    """The arguments of a call; what is no JSON object stands under one name."""
+    """The arguments of a call; anything but a JSON object goes under one name."""
     return object_in(text) or ({"arguments": text} if text else {})

@@ -55,7 +55,7 @@ class Event:
     record_time: datetime = EPOCH
     """When the server received it."""
     conversation: str = ""
-    """The conversation of its user that it belongs to; empty if none."""
+    """The conversation of its user that it belongs to, if any."""
     payload: str = ""
     """What its program keeps with it; never searched."""
 

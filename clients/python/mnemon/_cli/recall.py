@@ -23,7 +23,7 @@ _whose = opt.collected(
             metavar="LABEL.LABEL",
             help="The facts in and below this namespace.",
         ),
-        **opt.span_options("what is dated"),
+        **opt.span_options("records"),
     },
     opt.given_of,
 )

@@ -93,11 +93,11 @@ class Recall(BaseModel):
     )
     since: Since | None = Field(
         None,
-        description='Only what is from this time on, in ISO 8601, UTC without a zone; or so long ago: "2 weeks".',
+        description='Only records from this time on, in ISO 8601, UTC without a zone; or so long ago: "2 weeks".',
     )
     until: Until | None = Field(
         None,
-        description="Only what is from no later than this time, likewise; a day such as 2027-01-31 counts to its end.",
+        description="Only records up to this time, likewise; a day such as 2027-01-31 counts to its end.",
     )
     max_tokens: int = Field(1_000, ge=50, le=8_000, description="The most that is returned, in tokens.")
 

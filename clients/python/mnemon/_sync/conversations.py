@@ -186,7 +186,7 @@ class Conversations(Service):
     ) -> conversations.MessagesDeletion:
         """Removes all events of a conversation for good: messages, summaries and any others.
 
-        Raises ConversationNotFoundError if it has none, unless `allow_missing`.
+        Raises ConversationNotFoundError if it has no events, unless `allow_missing`.
         """
         asked = request(
             pb.DeleteConversationRequest,

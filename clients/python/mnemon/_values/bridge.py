@@ -31,7 +31,7 @@ class PruneAction(StrEnum):
 class ExtractMode(StrEnum):
     """Who makes statements of the messages of conversations.
 
-    `off`: no one, they are events like all others. `model`: a chat model that the operator configured. `service`: the
+    `off`: messages stay events like all others. `model`: a chat model that the operator configured. `service`: the
     operator's own ExtractorService.
     """
 
@@ -168,7 +168,7 @@ class ExtractedStatement(JsonValue):
     duplicate: bool
     """The same content is already stored, as `memory`."""
     decision: Decision | None
-    """None if there is no conflict."""
+    """None without a conflict."""
 
 
 @dataclass(frozen=True, slots=True)

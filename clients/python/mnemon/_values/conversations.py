@@ -108,7 +108,7 @@ class ConversationContext(JsonValue):
     earlier_message_count: int
     """How many older messages the conversation has."""
     summary: str
-    """The newest summary of the conversation; empty if it has none, or if it does not fit."""
+    """The newest summary of the conversation; empty without a summary, or if it does not fit."""
     summary_time: datetime | None
     recall: RecallAnswer | None
     """What was recalled for the last messages, without these; None if there was nothing to ask."""

@@ -92,7 +92,7 @@ def create_search_memory_tool(
             namespace, store=client, instructions=instructions, response_format=response_format, name=name
         )
 
-    # Another store has nothing but what is like facts, and which one it is may only be known in the graph.
+    # Other stores hold only facts, and which store it is may only be known in the graph.
     has_kinds = store is not None and not isinstance(_backend_of(store), BaseStore)
     definition = search_definition(instructions, kinds=KINDS if has_kinds else ())
     way = _Way(definition, on_server, search_steps(namespace, response_format))

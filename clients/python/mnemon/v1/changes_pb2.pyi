@@ -505,7 +505,7 @@ class EpisodicSaved(_message.Message):
     the log keeps no text.
     """
     conversation: _builtins.str
-    """The conversation that it belongs to; empty if none."""
+    """The conversation that it belongs to, if any."""
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""

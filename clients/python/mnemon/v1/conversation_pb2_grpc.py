@@ -119,7 +119,7 @@ class ConversationServiceServicer(object):
 
     def DeleteConversation(self, request, context):
         """DeleteConversation removes all events of a conversation permanently: its messages, its summaries, and any others.
-        NOT_FOUND if it has none, unless allow_missing.
+        NOT_FOUND if it has no events, unless allow_missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,7 +58,7 @@ class ConversationServiceStub:
     """
     DeleteConversation: _grpc.UnaryUnaryMultiCallable[_conversation_pb2.DeleteConversationRequest, _conversation_pb2.DeleteConversationResponse]
     """DeleteConversation removes all events of a conversation permanently: its messages, its summaries, and any others.
-    NOT_FOUND if it has none, unless allow_missing.
+    NOT_FOUND if it has no events, unless allow_missing.
     """
 
 @_typing.type_check_only
@@ -91,7 +91,7 @@ class ConversationServiceAsyncStub(ConversationServiceStub):
     """
     DeleteConversation: _aio.UnaryUnaryMultiCallable[_conversation_pb2.DeleteConversationRequest, _conversation_pb2.DeleteConversationResponse]  # type: ignore[assignment]
     """DeleteConversation removes all events of a conversation permanently: its messages, its summaries, and any others.
-    NOT_FOUND if it has none, unless allow_missing.
+    NOT_FOUND if it has no events, unless allow_missing.
     """
 
 class ConversationServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -157,7 +157,7 @@ class ConversationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_conversation_pb2.DeleteConversationResponse, _abc.Awaitable[_conversation_pb2.DeleteConversationResponse]]:
         """DeleteConversation removes all events of a conversation permanently: its messages, its summaries, and any others.
-        NOT_FOUND if it has none, unless allow_missing.
+        NOT_FOUND if it has no events, unless allow_missing.
         """
 
 def add_ConversationServiceServicer_to_server(servicer: ConversationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

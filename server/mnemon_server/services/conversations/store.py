@@ -169,7 +169,7 @@ class ConversationStore:
         """Removes all events of a conversation for good.
 
         Raises:
-            ConversationNotFoundError: it has none.
+            ConversationNotFoundError: it has no events.
             RequestIdReusedError: the request id belongs to another request.
         """
         refuse([*conversation_violations(conversation), *request_id_violations(request_id)])
