@@ -160,6 +160,70 @@ def test_the_newest_turn_of_a_conversation_is_the_question(client: Client, user:
     assert answer[0].score > next(item.score for item in answer if "kettle" in item.content)
 
 
+def say(client: Client, user: str, *turns: str, **about: Any) -> None:
+    """Stores turns of an assistant, who speaks first, and a user."""
+    messages = [{"role": ("assistant", "user")[number % 2], "content": text} for number, text in enumerate(turns)]
+    client.conversations.append("c", messages, user=user, **about)
+
+
+@pytest.mark.parametrize("question", ["Which blood type has Ada?", "What is your blood type?"])
+def test_a_question_that_was_found_comes_with_its_answer(client: Client, user: str, question: str) -> None:
+    say(client, user, "What is your blood type?", "A negative.", "Noted. And your shoe size?", "Forty one.")
+    for number in range(20):
+        client.timeline.add("note", f"The train number {number} was late.", user=user)
+    answer = client.recall(question, user=user)
+    assert not answer.nothing_relevant
+    lines = answer.context.splitlines()
+    [asked] = [number for number, line in enumerate(lines) if "What is your blood type?" in line]
+    assert lines[asked + 1].endswith("user: A negative.")
+    shown = [*answer, *answer.neighbours]
+    assert sorted(item.citation for item in shown if item.citation) == list(range(1, len(lines) + 1))
+    assert len({item.id for item in shown}) == len(shown)
+    assert {item.conversation for item in shown if item.type == "message"} == {"c"}
+
+
+def test_a_statement_comes_with_its_correction_but_for_calls_of_tools(client: Client, user: str) -> None:
+    call = {"id": "t1", "type": "function", "function": {"name": "remind", "arguments": "{}"}}
+    turns: list[dict[str, Any]] = [
+        {"role": "user", "content": "My flight leaves on Tuesday."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "t1", "content": "done"},
+        {"role": "assistant", "content": "I shall remind you."},
+        {"role": "user", "content": "Sorry, I meant Wednesday."},
+    ]
+    client.conversations.append("c", turns, user=user)
+    context = client.recall("When does the flight leave?", user=user).context
+    assert [line.partition(": ")[2] for line in context.splitlines()] == [
+        "My flight leaves on Tuesday.",
+        "I shall remind you.",
+        "Sorry, I meant Wednesday.",
+    ]
+
+
+def test_turns_beside_a_message_meet_the_conditions_of_the_question(client: Client, user: str) -> None:
+    say(client, user, "What is your blood type?", "A negative.", project="private")
+    say(client, user, "What is your blood type?", "I would rather not say.", project="work")
+    question = "Which blood type has Ada?"
+    assert "A negative." in client.recall(question, user=user).context
+    assert "A negative." not in client.recall(question, user=user, project="work").context
+    of_assistant = client.recall(question, user=user, filters={"event": F("source") == "assistant"})
+    assert "What is your blood type?" in of_assistant.context
+    assert "A negative." not in of_assistant.context
+    later = datetime.now(UTC) + timedelta(hours=1)
+    client.conversations.append("c", [{"role": "user", "content": question, "time": later}], user=user)
+    say(client, user, "It is on your card.")
+    answer = client.recall("blood type of Ada", user=user, since=later)
+    assert ([item.content for item in answer], answer.neighbours) == ([question], ())
+
+
+def test_a_conversation_is_recalled_as_soon_as_it_is_stored(client: Client, user: str) -> None:
+    turns = [f"Remark number {number} about the weather in town {number}." for number in range(60)]
+    say(client, user, "Where did you leave the umbrella?", "Behind the green door.", *turns)
+    answer = client.recall("umbrella", user=user)
+    assert answer[0].similarity is not None
+    assert "Behind the green door." in answer.context
+
+
 def test_an_unrelated_question_gets_no_context(client: Client, user: str) -> None:
     fill(client, user)
 

@@ -108,6 +108,10 @@ class RecallItem:
     passage: Passage | None = None
     """The part of the content that matched best; None if unknown. In an answer: what to show of it."""
     duplicates: tuple[RecordReference, ...] = ()
+    conversation: str = ""
+    """Of an event: the conversation that it belongs to, if any."""
+    sequence: int = 0
+    """Of an event: its position in storage order."""
     citation: int = 0
     """Its number in the context; 0 if it is not there."""
 
@@ -131,6 +135,8 @@ class RecallAnswer:
     """The items, most relevant first, and the context that is made of them."""
 
     items: tuple[RecallItem, ...]
+    neighbours: tuple[RecallItem, ...] = ()
+    """The turns beside messages among the items that are in the context as well. Their relevance is 0."""
     relevance: Relevance
     context: str = ""
     context_tokens: int = 0

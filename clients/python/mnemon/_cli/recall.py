@@ -66,7 +66,8 @@ def recall(session: Session, /, query: str, *, which: dict[str, Any], only_conte
 def recall_table(answer: RecallAnswer) -> RenderableType:
     """What was found, each with its text, its kind and id, and whose it is."""
     columns = {"score": out.NUMBER, "kind": out.SHORT, "record": out.REST}
-    return out.record_table(columns, ([out.score(item.score), str(item.kind), _lines(item)] for item in answer))
+    rows = [(out.score(item.score), item) for item in answer] + [("", turn) for turn in answer.neighbours]
+    return out.record_table(columns, ([score, str(item.kind), _lines(item)] for score, item in rows))
 
 
 def _lines(item: RecallItem) -> Group:

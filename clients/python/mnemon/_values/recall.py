@@ -45,6 +45,8 @@ class RecallItem(JsonValue):
     """Of a statement: the events that it was made from, at most 10."""
     duplicates: tuple[RecordReference, ...] = ()
     """The other records with the same text."""
+    conversation: str = ""
+    """Of an event: the conversation that it belongs to, if any."""
     citation: int = 0
     """Its number in the context; 0 if it is not there."""
     passage_start: int = 0
@@ -97,6 +99,10 @@ class RecallAnswer(Items[RecallItem]):
     duration_s: float
     truncated: bool = False
     """The answer ended at 3 MiB: not all items fit."""
+    neighbours: tuple[RecallItem, ...] = ()
+    """Turns of conversations that are in the context beside messages among the results, such as the replies to
+    questions. They have a citation and no score.
+    """
 
     @property
     def _items(self) -> tuple[RecallItem, ...]:

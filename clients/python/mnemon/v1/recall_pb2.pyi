@@ -199,6 +199,7 @@ class RecallResponse(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
     HISTORY_INCOMPLETE_FIELD_NUMBER: _builtins.int
+    NEIGHBOURS_FIELD_NUMBER: _builtins.int
     context: _builtins.str
     """The items packed for a prompt, oldest first. Each begins a line with its number in square brackets, which an answer
     may cite, followed by its day and its text, cut to the relevant passage if it is long. Further lines of a text are
@@ -234,6 +235,12 @@ class RecallResponse(_message.Message):
     def duration(self) -> _duration_pb2.Duration:
         """The time that the server took."""
 
+    @_builtins.property
+    def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecallItem]:
+        """Turns of conversations that are in the context beside messages among the results: the replies to questions, and the
+        turns around the best messages. They have a citation and no score, and are not counted by the limit.
+        """
+
     def __init__(
         self,
         *,
@@ -248,10 +255,11 @@ class RecallResponse(_message.Message):
         truncated: _builtins.bool = ...,
         duration: _duration_pb2.Duration | None = ...,
         history_incomplete: _builtins.bool = ...,
+        neighbours: _abc.Iterable[Global___RecallItem] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_relevance_floor", b"_relevance_floor", "duration", b"duration", "relevance_floor", b"relevance_floor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_relevance_floor", b"_relevance_floor", "best_relevance", b"best_relevance", "context", b"context", "context_tokens", b"context_tokens", "diagnostics", b"diagnostics", "duration", b"duration", "history_incomplete", b"history_incomplete", "nothing_relevant", b"nothing_relevant", "relevance_floor", b"relevance_floor", "results", b"results", "tokenizer", b"tokenizer", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_relevance_floor", b"_relevance_floor", "best_relevance", b"best_relevance", "context", b"context", "context_tokens", b"context_tokens", "diagnostics", b"diagnostics", "duration", b"duration", "history_incomplete", b"history_incomplete", "neighbours", b"neighbours", "nothing_relevant", b"nothing_relevant", "relevance_floor", b"relevance_floor", "results", b"results", "tokenizer", b"tokenizer", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__relevance_floor: _TypeAlias = _typing.Literal["relevance_floor"]  # noqa: Y015
     _WhichOneofArgType__relevance_floor: _TypeAlias = _typing.Literal["_relevance_floor", b"_relevance_floor"]  # noqa: Y015
@@ -302,6 +310,7 @@ class RecallItem(_message.Message):
     CITATION_FIELD_NUMBER: _builtins.int
     PASSAGE_START_FIELD_NUMBER: _builtins.int
     PASSAGE_END_FIELD_NUMBER: _builtins.int
+    CONVERSATION_FIELD_NUMBER: _builtins.int
     content: _builtins.str
     """The text. Of a fact: its "content" if that is a text, or else its value as JSON."""
     confidence: _builtins.float
@@ -318,6 +327,8 @@ class RecallItem(_message.Message):
     """The start of the passage that fits the question best, at most 400 bytes of the content, in code points."""
     passage_end: _builtins.int
     """The end of that passage, exclusive. Of a short text, the passage is all of it."""
+    conversation: _builtins.str
+    """Of an event: the conversation that it belongs to, if any."""
     @_builtins.property
     def record(self) -> Global___RecordReference:
         """The record."""
@@ -369,10 +380,11 @@ class RecallItem(_message.Message):
         citation: _builtins.int = ...,
         passage_start: _builtins.int = ...,
         passage_end: _builtins.int = ...,
+        conversation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_importance", b"_importance", "confidence", b"confidence", "importance", b"importance", "record", b"record", "scope", b"scope", "score", b"score", "time", b"time", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_importance", b"_importance", "citation", b"citation", "confidence", b"confidence", "content", b"content", "duplicates", b"duplicates", "event_ids", b"event_ids", "importance", b"importance", "metadata", b"metadata", "passage_end", b"passage_end", "passage_start", b"passage_start", "record", b"record", "scope", b"scope", "score", b"score", "source", b"source", "time", b"time", "type", b"type", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_importance", b"_importance", "citation", b"citation", "confidence", b"confidence", "content", b"content", "conversation", b"conversation", "duplicates", b"duplicates", "event_ids", b"event_ids", "importance", b"importance", "metadata", b"metadata", "passage_end", b"passage_end", "passage_start", b"passage_start", "record", b"record", "scope", b"scope", "score", b"score", "source", b"source", "time", b"time", "type", b"type", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015

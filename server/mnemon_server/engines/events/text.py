@@ -44,6 +44,10 @@ that is not in memory takes 7 microseconds.
 """
 _OPENED_S = 5.0
 """How long a search waits at most for the file after the start."""
+_AWAITED_MAX, _AWAITED_S = 256, 1.0
+"""A search by meaning waits so long at most for the vectors of at most so many new events: the conversation that was
+just stored is asked about next. It computes the last VECTORS_AT_ONCE by itself, and waits only if more are missing.
+"""
 
 
 class StoredTexts:
@@ -153,6 +157,10 @@ class TextIndex:
         asked = _Question(query, vector, among, mode)
         if self._work.file is None:
             self._work.was_opened.wait(_OPENED_S)
+        if vector is not None:
+            behind = len(among) - among.searchsorted(self._work.done, "right")
+            if VECTORS_AT_ONCE < behind <= _AWAITED_MAX:
+                self._thread.wait_for(int(among[-1]), _AWAITED_S)
         file = self._work.file
         if file is not None:
             try:

@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 
 _BATCH_WAIT_S = 0.02
 """How long a new event waits for others, so that they share a transaction."""
-_SHARE_BUSY, _SHARE_IDLE = 0.2, 0.8
-"""Maximum share of time, while events are being stored and while none are."""
+_SHARE_BUSY, _SHARE_IDLE, _SHARE_AWAITED = 0.2, 0.8, 1.0
+"""Maximum share of time, while events are being stored, while none are, and while a search waits."""
 _RETRY_S, _RETRY_S_MAX = 0.1, 60.0
 _WARM_S = 0.1
 
@@ -36,6 +36,9 @@ class TextThread:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="timeline-text", daemon=True)
         self._appends = 0
+        self._progressed = threading.Condition()
+        self._awaited = 0
+        """How many searches wait."""
         self._steps = {"words": work.tend, "vectors": work.embed_some}
         self._retries = {name: _Retry() for name in self._steps}
 
@@ -56,6 +59,19 @@ class TextThread:
     def wake(self) -> None:
         """Wakes the thread for other work."""
         self._wake.set()
+
+    def wait_for(self, sequence: int, timeout_s: float) -> None:
+        """Waits until the index contains all events up to this one, or until the time is over or an attempt fails."""
+
+        def is_over() -> bool:
+            is_running = self._thread.is_alive() and all(retry.is_due for retry in self._retries.values())
+            return not is_running or self._work.done >= sequence or self._closing.is_set()
+
+        with self._progressed:
+            self._awaited += 1
+            self._wake.set()
+            self._progressed.wait_for(is_over, timeout_s)
+            self._awaited -= 1
 
     def close(self) -> None:
         """Stops the thread, and closes the file. Further calls have no effect."""
@@ -85,7 +101,10 @@ class TextThread:
         started, appends = time.monotonic(), self._appends
         more = any(self._attempt(name, step) for name, step in self._steps.items())
         spent = time.monotonic() - started
-        share = _SHARE_IDLE if appends == self._appends else _SHARE_BUSY
+        with self._progressed:
+            self._progressed.notify_all()
+            share = _SHARE_IDLE if appends == self._appends else _SHARE_BUSY
+            share = _SHARE_AWAITED if self._awaited else share
         self._closing.wait(spent / share - spent)
         return more
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.conversations import ConversationKey
 from mnemon_server.domain.documents import DocumentFilter, SearchQuery, SearchResult
-from mnemon_server.domain.events import EventScore, EventSelection, StoredEvent, WindowQuery
+from mnemon_server.domain.events import MESSAGE_TYPE, EventScore, EventSelection, StoredEvent, WindowQuery
 from mnemon_server.domain.facts import FactFilter, FactMatch, FactQuery
 from mnemon_server.domain.filters import Condition, Expression, Operator
 from mnemon_server.domain.json_text import JsonText
@@ -28,6 +29,7 @@ from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.wire.events import decode
 
 EVENT_IDS_MAX = 10
+UNSCORED = EventScore(0.0, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,22 @@ class Question(NamedTuple):
         """The condition that an event was recorded by the moment that is asked about."""
         moment = self.query.as_of
         return None if moment is None else Condition("record_time", Operator.LTE, (moment,))
+
+    def events(self) -> EventSelection:
+        """The events that are asked about, of all scopes."""
+        query = self.query
+        expression = joined([self.condition(RecordKind.EVENT), self.recorded()])
+        return EventSelection(start=query.start, end=query.end, expression=expression)
+
+    def turns(self, conversation: ConversationKey) -> EventSelection:
+        """The messages of a conversation that are asked about."""
+        return replace(
+            self.events(),
+            scope=conversation.scope,
+            whole_scope=True,
+            conversation=conversation.conversation_id,
+            event_types=frozenset({MESSAGE_TYPE}),
+        )
 
     def created(self) -> list[Expression]:
         """The span of time, as conditions."""
@@ -209,22 +227,17 @@ def _of_statement(match: SemanticMatch) -> RecallItem:
 
 
 async def _events(stores: Stores, asked: Question, room: Room | None) -> Found:
-    query = asked.query
-    where = EventSelection(
-        scope=query.scope,
-        start=query.start,
-        end=query.end,
-        expression=joined([asked.condition(RecordKind.EVENT), asked.recorded()]),
-    )
+    where = replace(asked.events(), scope=asked.query.scope)
     mode = SearchMode.HYBRID if asked.text.strip() else SearchMode.VECTOR
     page = await stores.events.window(
         WindowQuery(where=where, has_range=True, limit=asked.limit, text=asked.text, vector=asked.vector, mode=mode),
         room=room,
     )
-    return Found([_of_event(*found) for found in zip(page.events, page.scores, strict=True)], page.diagnostics)
+    return Found([of_event(*found) for found in zip(page.events, page.scores, strict=True)], page.diagnostics)
 
 
-def _of_event(stored: StoredEvent, score: EventScore) -> RecallItem:
+def of_event(stored: StoredEvent, score: EventScore = UNSCORED) -> RecallItem:
+    """The item of an event."""
     event = decode(stored.body)
     return RecallItem(
         record=RecordReference(RecordKind.EVENT, event.event_id),
@@ -238,6 +251,8 @@ def _of_event(stored: StoredEvent, score: EventScore) -> RecallItem:
         type=event.event_type,
         source=event.source,
         metadata=event.metadata,
+        conversation=event.conversation,
+        sequence=stored.sequence,
     )
 
 

@@ -1,8 +1,9 @@
 """The recall service: asks all kinds of records at once, and answers in one order."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -33,6 +34,7 @@ from mnemon_server.services.facts.tool_namespaces import ToolNamespaces
 from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX, Room
 from mnemon_server.services.recall.checks import query_violations
 from mnemon_server.services.recall.kinds import SEARCHES, Found, Question, Stores
+from mnemon_server.services.recall.neighbours import Neighbours, is_question, neighbours, with_neighbours
 from mnemon_server.services.recall.packing import pack, with_passages
 from mnemon_server.services.recall.relevance import judged
 from mnemon_server.services.recall.tokenizers import Count, Tokenizers, utf8_tokens
@@ -43,11 +45,16 @@ OF_FLOOR, OF_BEST = 1 / 2, 1 / 3
 """Items below these shares of the floor, or of the best item, stay out of the context: they would only be noise in a
 prompt.
 """
+REPLY_WEIGHT = 1 / 2
+"""The relevance of a reply to the same question, as a part of that question's own."""
 TURN_WEIGHTS = (1.0, 0.3, 0.2, 0.1)
 """How much the newest turns of a conversation count towards the meaning of the question, newest first."""
 SKIPPED_FACTS = (
     "facts have no scope, and the memory tools have no namespace for this one: name the namespace to search them"
 )
+
+ReadTurns = Callable[[Sequence[RecallItem]], Neighbours]
+"""Reads the turns beside the messages among items."""
 
 
 class RecallStore:
@@ -109,7 +116,9 @@ class RecallStore:
             *searches, *(SEARCHES[kind](self._stores, asked.of_all_times(), None) for kind in beside)
         )
         by_kind = dict(zip(wanted, found, strict=False))
-        answer = await self._offload(_answer, query, text, by_kind, found[len(wanted) :], self._fusion, count)
+        read_turns = partial(neighbours, self._stores.events.engine, asked.turns)
+        of_all_times = found[len(wanted) :]
+        answer = await self._offload(_answer, query, text, by_kind, of_all_times, self._fusion, read_turns, count)
         return replace(
             answer,
             kinds=tuple(_diagnostics(query, by_kind, skipped)),
@@ -161,6 +170,7 @@ def _answer(
     found: dict[RecordKind, Found],
     of_all_times: Sequence[Found],
     fusion: Fusion,
+    turns: ReadTurns,
     count: Count,
 ) -> RecallAnswer:
     """The answer without its diagnostics. Blocks.
@@ -171,14 +181,13 @@ def _answer(
         found: by kind.
         of_all_times: what the same searches found without the query's span of time; empty if it has no span.
         fusion: how the searches combine meaning and words.
+        turns: reads the turns beside messages.
         count: the size of a text in tokens.
     """
-    items = _without_duplicates(
-        sorted(
-            _unknown(query, found.values()),
-            key=lambda item: (-item.relevance, -item.time.timestamp()),
-        )
-    )
+    unknown, asked_before = _unknown(query, found.values())
+    unknown += _replies(asked_before, turns)
+    ranked = sorted(unknown, key=lambda item: (-item.relevance, -item.time.timestamp()))
+    items = _without_duplicates(ranked)
     searched = _nearest(found.values())
     nearest = _nearest(of_all_times) or searched
     relevance = judged(fusion, text, items[0].relevance if items else 0.0, nearest, len(searched))
@@ -187,16 +196,21 @@ def _answer(
         items = [item for item in items if item.relevance >= query.min_relevance]
     limit = query.limit or (LIMIT_MAX if query.max_tokens else LIMIT_DEFAULT)
     items, truncated = _within(items[:limit], ANSWER_BYTES_MAX)
-    context, tokens_max = "", query.max_tokens or TOKENS_DEFAULT
+    context, beside, tokens_max = "", list[RecallItem](), query.max_tokens or TOKENS_DEFAULT
     if not relevance.is_low:
         least = max(OF_FLOOR * (relevance.floor or 0.0), OF_BEST * relevance.best)
         told = [item for item in items if item.relevance >= least]
-        context, packed = pack(told, text, tokens_max, count)
-        items = [*packed, *items[len(told) :]]
+        beside_told = turns([*told, *_same(told, ranked)])
+        packed = [item for item in with_neighbours(told, beside_told) if item.record.id not in query.excluded]
+        context, packed = pack(packed, text, tokens_max, count)
+        cited = {item.record: item for item in packed if item.citation}
+        items = [replace(item, citation=cited.pop(item.record, item).citation) for item in items]
+        beside = sorted(cited.values(), key=lambda item: item.citation)
     if query.max_tokens and not query.limit:
         items = [item for item in items if item.citation] or items[:LIMIT_DEFAULT]
     return RecallAnswer(
         items=tuple(with_passages(items, text)),
+        neighbours=tuple(with_passages(beside, text)),
         relevance=relevance,
         context=context,
         context_tokens=count(context),
@@ -205,25 +219,41 @@ def _answer(
     )
 
 
+def _same(told: Iterable[RecallItem], ranked: Iterable[RecallItem]) -> list[RecallItem]:
+    """The records with the same texts as the items, such as a question that was asked more than once."""
+    records = {record for item in told for record in item.duplicates}
+    return [item for item in ranked if item.record in records]
+
+
 def _nearest(found: Iterable[Found]) -> list[float]:
     """The cosines of the passages that were nearest to the question."""
     said = [each.diagnostics.relevance for each in found]
     return [cosine for each in said if each is not None for cosine in each.nearest]
 
 
-def _unknown(query: RecallQuery, found: Iterable[Found]) -> Iterator[RecallItem]:
-    """The items that the caller does not have: neither what is excluded, nor the turns that ask.
-
-    A message that was stored and asks the same is no answer either.
+def _unknown(query: RecallQuery, found: Iterable[Found]) -> tuple[list[RecallItem], list[RecallItem]]:
+    """The items that the caller does not have, which are neither excluded nor the turns that ask; and the stored
+    messages that ask the same, which are no answers either.
     """
     turns, question = {_plain(message.content) for message in query.messages}, _plain(query.text)
-    if question.endswith(("?", "？")):
+    if is_question(question):
         turns.add(question)
-    for each in found:
-        for item in each.items:
-            is_known = _plain(item.content) in turns and (bool(query.messages) or item.type == MESSAGE_TYPE)
-            if item.record.id not in query.excluded and not is_known:
-                yield item
+    unknown, asked_before = [], []
+    for item in (item for each in found for item in each.items if item.record.id not in query.excluded):
+        if _plain(item.content) not in turns or not (query.messages or item.type == MESSAGE_TYPE):
+            unknown.append(item)
+        elif item.type == MESSAGE_TYPE and is_question(item.content):
+            asked_before.append(item)
+    return unknown, asked_before
+
+
+def _replies(asked_before: Sequence[RecallItem], turns: ReadTurns) -> Iterator[RecallItem]:
+    """The replies to the same question, which may share no word with it."""
+    beside = turns(asked_before) if asked_before else {}
+    for item in asked_before:
+        if item.record in beside:
+            for reply in beside[item.record].after[:1]:
+                yield replace(reply, relevance=REPLY_WEIGHT * item.relevance)
 
 
 def _plain(text: str) -> str:
@@ -237,7 +267,8 @@ def _without_duplicates(items: Iterable[RecallItem]) -> list[RecallItem]:
     for item in items:
         same = _plain(item.content)
         first = distinct.get(same)
-        distinct[same] = item if first is None else _joined(first, item)
+        if first is None or first.record != item.record:
+            distinct[same] = item if first is None else _joined(first, item)
     return list(distinct.values())
 
 

@@ -247,7 +247,7 @@ def _item_json(item: RecallItem) -> str:
             "value": {"content": item.content, **({"metadata": told} if told else {})},
             "created_at": item.time.isoformat(),
             **({"updated_at": item.update_time.isoformat()} if item.update_time else {}),
-            "score": item.relevance,
+            **({"score": item.relevance} if item.relevance else {}),
         }
     )
 

@@ -86,19 +86,20 @@ async def answer_to_pb(answer: RecallAnswer, view: View) -> pb.RecallResponse:
         duration=duration_to_pb(answer.duration_s),
     )
     pause = Pause()
-    for item in answer.items:
-        target = message.results.add(citation=item.citation)
-        _fill_names(target, item)
-        if view is not View.IDS:
-            _fill_item(target, item)
-        await pause.where_due()
+    for target, items in ((message.results, answer.items), (message.neighbours, answer.neighbours)):
+        for item in items:
+            _fill(target.add(citation=item.citation), item, view)
+            await pause.where_due()
     return message
 
 
-def _fill_names(target: pb.RecallItem, item: RecallItem) -> None:
+def _fill(target: pb.RecallItem, item: RecallItem, view: View) -> None:
     target.record.CopyFrom(_reference_to_pb(item.record))
     target.duplicates.extend(map(_reference_to_pb, item.duplicates))
-    fill_score(target.score, item.relevance, vector=item.similarity, keyword=item.keyword)
+    if item.relevance:
+        fill_score(target.score, item.relevance, vector=item.similarity, keyword=item.keyword)
+    if view is not View.IDS:
+        _fill_item(target, item)
 
 
 def _reference_to_pb(record: RecordReference) -> pb.RecordReference:
@@ -118,6 +119,7 @@ def _fill_item(target: pb.RecallItem, item: RecallItem) -> None:
     if item.metadata:
         fill_metadata(target.metadata, item.metadata)
     target.event_ids.extend(item.event_ids)
+    target.conversation = item.conversation
     if item.passage is not None:
         target.passage_start, target.passage_end = item.passage.start, item.passage.end
 
