@@ -212,6 +212,8 @@ _LINK = r"[-_\u2010\u2011\u00ad](?<=\w.)(?:[^\S\n]*\n[^\S\n]*)?(?=[^\W_])"
 _LINKS = re.compile(_LINK)
 _LINKED_WORD = rf"(?:[^\W_]++[{_MARKS}]*+)++"
 _LINKED = re.compile(rf"(?<![^\W_]){_LINKED_WORD}(?:{_LINK}{_LINKED_WORD})+")
+_DIGIT_GROUPS = re.compile(r"(?<![\w.,'])[0-9]{1,3}([.,'\u2019\u00a0\u202f])[0-9]{3}(?:\1[0-9]{3})*(?!\w)")
+"""A number in groups of thousands."""
 _ASCII_TOKEN = re.compile("[A-Za-z0-9]+")
 _CAPITAL = re.compile("[A-Z](?:(?<=[a-z].)|(?<=[A-Z].)(?=[a-z]{2}))")
 """A capital letter that begins a word within a word."""
@@ -303,7 +305,8 @@ class StemmedWords:
     def query(self, text: str) -> QueryWords:
         """See Analysis. Stop words are left out unless the query has no other words."""
         text = self._visible(text)
-        words = split(text)
+        # A number in groups of thousands is one word: texts have it as a whole, however it is written there.
+        words = split(_DIGIT_GROUPS.sub(lambda number: "".join(split(number[0])), text))
         latin = languages_of_query(words)
         words = _in_language(text, words, latin[0])
         distinct = dict.fromkeys([*words, *_wholes(text)])
@@ -383,9 +386,10 @@ def _in_language(text: str, words: list[str], language: str) -> list[str]:
 
 
 def _wholes(text: str) -> list[str]:
-    """The words with hyphens or underscores, without these."""
+    """The words with hyphens or underscores, and the numbers in groups of digits, without these marks."""
     linked = _LINKED.findall(text) if _LINKS.search(text) else ()
     wholes = ["".join(split(each)) for each in linked if not _SCRIPT_OF_GRAMS.search(each)]
+    wholes += ["".join(split(each[0])) for each in _DIGIT_GROUPS.finditer(text)]
     return [whole for whole in wholes if len(whole) <= _WORD_LENGTH_MAX]
 
 
