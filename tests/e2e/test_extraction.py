@@ -85,6 +85,32 @@ async def test_a_batch_has_earlier_turns_the_summary_and_what_is_known_and_corre
             assert (await known(client))["Ada lives in Bergen now."].importance == 0.9
 
 
+async def test_what_is_made_of_messages_is_trusted_as_the_least_trusted_of_them(tmp_path: Path) -> None:
+    def script(asked: Mapping[str, Any]) -> Any:
+        # The last message of each batch is the statement that is made of it.
+        return {"statements": [statement(asked["messages"][-1]["content"], [1])], "summary": "A summary."}
+
+    with tool_server(model(script)) as served:
+        async with whole_server(tmp_path, **settings_for(served.port)) as server, connect(server) as client:
+            await turn_on(client)
+            for said, origin in (
+                ("Ada likes tea.", "user"),
+                ("Trains to Rome leave at nine.", "web"),
+                ("Her cat is called Momo.", "user"),
+            ):
+                turn = {"role": "user", "content": said}
+                await client.conversations.append("c1", [turn], user="ada", origin=origin, origin_name=f"{origin} x")
+                await extraction(client)
+            found = {content: (each.origin, each.origin_name) for content, each in (await known(client)).items()}
+            assert found["Trains to Rome leave at nine."] == ("web", "web x")
+            # The third batch was read after the second, so that it may repeat what that said.
+            assert found["Her cat is called Momo."] == ("web", "web x")
+            summaries = client.timeline.list(user="ada", event_types=["summary"])
+            assert [each.origin async for each in summaries] == ["web", "web", "user"]
+            shown = [[each["content"] for each in asked_of(each)["known"]] for each in served.received]
+            assert "Trains to Rome leave at nine." not in shown[1]
+
+
 def wrong(**changes: Any) -> dict[str, Any]:
     return {"statements": [{**statement("Ada likes boats."), **changes}], "summary": None}
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.damage import UNREADABLE
+from mnemon_server.domain.encoding import scope_values
 from mnemon_server.domain.records import Scope
 
 RECORD_IDS_MAX = 256
@@ -136,14 +137,8 @@ class ChangeFilter:
             return False
 
     def _scope_matches(self, scope: Scope) -> bool:
-        wanted = self.scope
-        return (
-            wanted.user in ("", scope.user)
-            and wanted.household in ("", scope.household)
-            and wanted.persona in ("", scope.persona)
-            and wanted.agent in ("", scope.agent)
-            and wanted.project in ("", scope.project)
-        )
+        wanted = zip(scope_values(self.scope), scope_values(scope), strict=True)
+        return all(text in ("", found) for text, found in wanted)
 
     def _admits(self, change: Change) -> bool:
         users, namespaces = self.bounds.users, self.bounds.namespaces

@@ -160,7 +160,13 @@ VERSIONS = Collection(
 """Earlier states of the documents of other collections; see domain/history.py. All of them are hidden."""
 COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES, FACTS, VERSIONS)
 
-COMMON_FIELDS = ("id", "content", "user", "household", "persona", "agent", "project", "create_time", "update_time")
+COMMON_FIELDS = (
+    "id",
+    "content",
+    *("user", "household", "persona", "agent", "project", "origin", "origin_name"),
+    "create_time",
+    "update_time",
+)
 """Fields that a filter can name in every collection, in addition to the collection's own fields and the metadata."""
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mnemon_server.domain.errors import ErrorReason, MnemonError, NotFoundError, not_found_message
 from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.origins import Origin
 from mnemon_server.domain.recall import RecallAnswer, Tokenizer
 from mnemon_server.domain.records import MetadataValue, Scope
 
@@ -142,6 +143,8 @@ class ContextQuery:
     kinds: tuple[RecordKind, ...] = ()
     namespace: tuple[str, ...] = ()
     min_relevance: float = 0.0
+    min_trust: Origin | None = None
+    """Of what is recalled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,10 @@ from mnemon_server.domain.filters import METADATA_PREFIX, FieldReader, RecordFil
 from mnemon_server.domain.records import MetadataValue, Scope
 
 DIGEST_BYTES = 32
-SCOPE_FIELDS = ("user", "household", "persona", "agent", "project")
+OWNER_FIELDS = ("user", "household", "persona", "agent", "project")
+"""The fields of a scope that say whose a record is: only these tell whether two records are the same."""
+ORIGIN_FIELDS = ("origin", "origin_name")
+SCOPE_FIELDS = (*OWNER_FIELDS, *ORIGIN_FIELDS)
 
 
 def encode_metadata(metadata: Mapping[str, MetadataValue]) -> str:
@@ -33,7 +36,10 @@ def text_digest(text: str) -> bytes:
 
 def document_digest(document: Document) -> bytes:
     """Digest of a document: id, content, metadata, scope, fields, and whether it is hidden."""
-    parts = [document.doc_id, document.content, encode_metadata(document.metadata), *scope_values(document.scope)]
+    scope = document.scope
+    parts = [document.doc_id, document.content, encode_metadata(document.metadata), *owner_values(scope)]
+    if scope.origin:
+        parts += [scope.origin, scope.origin_name]
     if document.fields:
         parts.append(_FIELDS_JSON.encode({name: stored_field(value) for name, value in document.fields.items()}))
     if document.hidden:
@@ -52,8 +58,13 @@ def request_digest(*parts: Any) -> bytes:
     return text_digest(json.dumps(parts, default=_encode_part, ensure_ascii=False, sort_keys=True))
 
 
-def scope_values(scope: Scope) -> tuple[str, str, str, str, str]:
+def scope_values(scope: Scope) -> tuple[str, ...]:
     """The fields of a scope in the order of SCOPE_FIELDS."""
+    return (*owner_values(scope), scope.origin, scope.origin_name)
+
+
+def owner_values(scope: Scope) -> tuple[str, ...]:
+    """The fields of a scope in the order of OWNER_FIELDS."""
     return (scope.user, scope.household, scope.persona, scope.agent, scope.project)
 
 

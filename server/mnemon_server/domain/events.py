@@ -11,6 +11,7 @@ from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.filters import Expression, FieldTypes
+from mnemon_server.domain.origins import Provenance
 from mnemon_server.domain.records import MetadataValue, Relevance, Scope, SearchMode
 
 LIMIT_DEFAULT, LIMIT_MAX = 50, 1_000
@@ -69,10 +70,12 @@ class EventSelection:
     min_importance: float | None = None
     conversation: str = ""
     whole_scope: bool = False
-    """Whether the fields of the scope that are empty must be empty, too."""
+    """Whether the fields of the owner that are empty must be empty, too."""
     start: datetime | None = None
     end: datetime | None = None
     expression: Expression | None = None
+    without: tuple[Provenance, ...] = ()
+    """Where the events do not come from."""
 
     def __bool__(self) -> bool:
         """False if it selects everything."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from mnemon_server.domain.collections import FieldType
-from mnemon_server.domain.encoding import text_digest
+from mnemon_server.domain.encoding import ORIGIN_FIELDS, text_digest
 from mnemon_server.domain.errors import FactNotFoundError, FieldViolation, InvalidArgumentError
 from mnemon_server.domain.filters import (
     METADATA_PREFIX,
@@ -27,6 +27,7 @@ from mnemon_server.domain.records import (
     WHOLE_PROBLEM,
     AckLevel,
     MetadataValue,
+    Scope,
     SearchDiagnostics,
     SearchMode,
     View,
@@ -45,7 +46,7 @@ FactValue = Mapping[str, Any]
 """A JSON object; `manage_memory` stores {"content": text}. A fact that was read holds a JsonText."""
 
 FILTER_FIELDS: FieldTypes = {
-    "key": FieldType.TEXT,
+    **dict.fromkeys(("key", *ORIGIN_FIELDS), FieldType.TEXT),
     **dict.fromkeys(("create_time", "update_time", "expire_time"), FieldType.TIME),
 }
 VALUE_PREFIX = "value."
@@ -115,6 +116,8 @@ class Fact:
     """Earlier versions, newest first, present only on request."""
     embeddings: tuple[tuple[float, ...], ...] = ()
     """Vectors of its passages, in order, present only on request."""
+    source: Scope = Scope()
+    """Where it comes from; whose it is, its namespace says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +141,8 @@ class PutFact:
     expected_revision: int | None = None
     request_id: str = ""
     ack: AckLevel = AckLevel.DURABLE
+    source: Scope = Scope()
+    """Where it comes from, without an owner."""
 
 
 @dataclass(frozen=True, slots=True)

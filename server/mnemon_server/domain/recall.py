@@ -9,6 +9,7 @@ from mnemon_server.domain.documents import Passage
 from mnemon_server.domain.events import WindowDiagnostics
 from mnemon_server.domain.filters import Expression
 from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.origins import Origin, Provenance, less_trusted
 from mnemon_server.domain.records import MetadataValue, Relevance, Scope, SearchDiagnostics, View
 from mnemon_server.domain.semantic import SimilarityDiagnostics
 
@@ -67,6 +68,8 @@ class RecallQuery:
     view: View = View.STANDARD
     as_of: datetime | None = None
     """A moment in the past: what was known then. None means now."""
+    min_trust: Origin | None = None
+    """Leaves out records that come from less trusted origins."""
     excluded: frozenset[str] = frozenset()
     """Ids of events that are no answer, because the caller has them already."""
 
@@ -74,6 +77,11 @@ class RecallQuery:
     def has_span(self) -> bool:
         """Whether it is about a span of time."""
         return self.start is not None or self.end is not None
+
+    @property
+    def without(self) -> tuple[Provenance, ...]:
+        """Where the records do not come from."""
+        return less_trusted(self.min_trust) if self.min_trust else ()
 
 
 @dataclass(frozen=True, slots=True)

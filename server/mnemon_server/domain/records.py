@@ -35,13 +35,19 @@ DURATION_MAX = timedelta(seconds=315_576_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whom a record belongs to and what it is about. In a filter, only the fields that are set are compared."""
+    """Whom a record belongs to, what it is about, and where it comes from. In a filter, only fields that are set are
+    compared.
+    """
 
     user: str = ""
     household: str = ""
     persona: str = ""
     agent: str = ""
     project: str = ""
+    origin: str = ""
+    """An Origin; empty if the writer did not say."""
+    origin_name: str = ""
+    """Which tool, file or site; only together with `origin`."""
 
 
 class SearchMode(StrEnum):

@@ -11,6 +11,7 @@ from mnemon.shared.namespaces import is_blank
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX, DOC_ID_BYTES_MAX, Document
 from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+from mnemon_server.domain.origins import origin_violations
 from mnemon_server.domain.records import (
     METADATA_BYTES_MAX,
     METADATA_KEYS_MAX,
@@ -77,6 +78,7 @@ def scope_violations(scope: Scope, field: str = "scope") -> Iterable[FieldViolat
     for name, text in zip(SCOPE_FIELDS, scope_values(scope), strict=True):
         if not is_id(text):
             yield from id_violations(text, f"{field}.{name}")
+    yield from origin_violations(scope, field)
 
 
 def is_id(text: str, bytes_max: int = SCOPE_BYTES_MAX) -> bool:

@@ -11,8 +11,8 @@ from mnemon.v1 import common_pb2, episodic_pb2
 
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.events import Event
-from mnemon_server.domain.records import MetadataValue, Scope
-from mnemon_server.wire.values import fill_scope
+from mnemon_server.domain.records import MetadataValue
+from mnemon_server.wire.values import fill_scope, scope_from_pb
 
 _EVENT_ID_TAG = episodic_pb2.EpisodicEvent.EVENT_ID_FIELD_NUMBER << 3 | 2
 _LONG_LENGTH = 0x80
@@ -51,14 +51,13 @@ def decode(body: bytes) -> Event:
         google.protobuf.message.DecodeError: the bytes are not such a message. A frame's checksum makes this impossible.
     """
     message = episodic_pb2.EpisodicEvent.FromString(body)
-    scope = message.scope
     return Event(
         event_id=message.event_id,
         event_type=message.event_type,
         event_time=_time(message.event_time),
         content=message.content,
         context=message.context,
-        scope=Scope(scope.user, scope.household, scope.persona, scope.agent, scope.project),
+        scope=scope_from_pb(message.scope),
         importance=message.importance if message.HasField("importance") else None,
         source=message.source,
         metadata={key: _value(value) for key, value in message.metadata.items()} if message.metadata else {},

@@ -56,8 +56,14 @@ def scope_of(owner: Any) -> Scope:
     """The scope in the `scope` of a message; fields that are not set are empty."""
     if not owner.HasField("scope"):
         return _NO_SCOPE
-    scope: pb.Scope = owner.scope
-    return Scope(scope.user, scope.household, scope.persona, scope.agent, scope.project)
+    return scope_from_pb(owner.scope)
+
+
+def scope_from_pb(scope: pb.Scope) -> Scope:
+    """The scope in a message. One field after the other: every record passes here."""
+    return Scope(
+        scope.user, scope.household, scope.persona, scope.agent, scope.project, scope.origin, scope.origin_name
+    )
 
 
 def fill_scope(owner: Any, scope: Scope) -> None:
@@ -72,6 +78,10 @@ def fill_scope(owner: Any, scope: Scope) -> None:
         owner.scope.agent = scope.agent
     if scope.project:
         owner.scope.project = scope.project
+    if scope.origin:
+        owner.scope.origin = scope.origin
+    if scope.origin_name:
+        owner.scope.origin_name = scope.origin_name
 
 
 def metadata_from_pb(metadata: Mapping[str, pb.MetadataValue]) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def document(
 
 def text_of(content: Mapping[str, Any]) -> str:
     """The document as it is written: a change shows line by line."""
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(content, indent=0, ensure_ascii=False) + "\n"
 
 
 def _service_of(method: MethodDescriptor) -> ServiceDescriptor:

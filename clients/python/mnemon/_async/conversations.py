@@ -127,13 +127,15 @@ class AsyncConversations(AsyncService):
         kinds: Sequence[str] = (),
         namespace: Sequence[str] | str = (),
         min_relevance: float = 0.0,
+        min_trust: str | None = None,
         timeout: float | None = None,
         **scope: Unpack[ScopeFields],
     ) -> conversations.ConversationContext:
         """Returns what a language model should read before it answers, within `max_tokens`, 4,000 by default.
 
         That is the last messages, at most `max_messages` (20 by default), what `recall` finds for them or for the
-        `query`, and the newest summary. `kinds`, `namespace` and `min_relevance` are those of `recall`.
+        `query`, and the newest summary. `kinds`, `namespace`, `min_relevance` and `min_trust` are as in
+        `recall`.
         """
         asked = request(
             pb.GetConversationContextRequest,
@@ -145,6 +147,7 @@ class AsyncConversations(AsyncService):
             kinds=kinds_to_pb(kinds),
             namespace=namespace,
             min_relevance=min_relevance,
+            min_trust=min_trust or "",
         )
         answer = await self._call(self._stub.GetConversationContext, asked, timeout)
         return read(conversations.ConversationContext, answer)

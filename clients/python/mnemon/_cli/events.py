@@ -53,6 +53,7 @@ _event_options = opt.collected(
 _which_events = opt.which_options(
     {
         **opt.owner_options(),
+        "min_trust": opt.min_trust_option,
         "event_types": click.option(
             "--type", "event_types", multiple=True, help="Only events of this type; repeatable."
         ),

@@ -102,6 +102,7 @@ def facts() -> None:
 )
 @click.option("--no-index", is_flag=True, help="Make no part of the value searchable.")
 @click.option("--ttl", type=_ttl, metavar="AGE", help="How long it lives: 12h, 30d.")
+@opt.collected("source", opt.text_options(opt.ORIGIN_HELP), opt.given_of)
 @opt.meta_option("fact")
 @opt.json_option
 def put(
@@ -115,6 +116,7 @@ def put(
     ttl: timedelta | None,
     *,
     no_index: bool,
+    source: dict[str, Any],
     metadata: dict[str, values.MetadataValue],
 ) -> None:
     """Store VALUE in NAMESPACE, replacing the fact with its key, or store many with --file.
@@ -129,13 +131,13 @@ def put(
     searched: fact_values.FactIndex = False if no_index else index or None
     store = session.client.facts
     if path is not None:
-        fields = {"namespace": namespace, "index": searched, "ttl": ttl}
+        fields = {"namespace": namespace, "index": searched, "ttl": ttl, **source}
         lines = read_records(path, FACT_LINES, fields, metadata)
         with store_lines(session, path, "storing", ("stored",)) as report:
             for result in store.put_many(report.items_of(lines), mode=mode):
                 report.show("stored", {"key": result.key}, result.error)
     elif value is not None:
-        receipt = store.put(namespace, key, value, metadata=metadata, index=searched, ttl=ttl, mode=mode)
+        receipt = store.put(namespace, key, value, metadata=metadata, index=searched, ttl=ttl, mode=mode, **source)
         stored = out.one_line(json.dumps(value, ensure_ascii=False), _SHOWN_CHARACTERS_MAX).plain
         said = f"stored {namespace_text(namespace)} {receipt.key}: {stored}"
         out.show(session, receipt, lambda receipt: said)
@@ -170,6 +172,7 @@ def get(
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="How many of the best results to skip.")
 @opt.mode_option
 @opt.min_score_option
+@opt.min_trust_option
 @opt.json_option
 def search(session: Session, /, query: str, namespace: fact_values.Namespace, *, subtree: bool, **how: Any) -> None:
     """Find the facts most relevant to QUERY, in NAMESPACE or in all namespaces."""

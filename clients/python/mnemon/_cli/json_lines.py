@@ -18,7 +18,7 @@ from mnemon._cli.session import Session
 from mnemon._json import read_json
 from mnemon._local_time import SkippedTimeError, local_time
 from mnemon._values import facts, memories, timeline
-from mnemon._values.documents import SCOPE_FIELDS
+from mnemon._values.documents import ORIGIN_FIELDS, SCOPE_FIELDS
 from mnemon.shared.errors import MnemonError
 from mnemon.shared.terminal import echo
 
@@ -106,7 +106,7 @@ FACT_LINES = LineForm(
     '{"namespace": ["user", "ada"], "value": {"content": "…"}}',
     {
         "namespace": "a list of labels",
-        "key": "text",
+        **dict.fromkeys(("key", *ORIGIN_FIELDS), "text"),
         "metadata": "an object",
         "embedding": "a list of numbers",
         "value": "an object",

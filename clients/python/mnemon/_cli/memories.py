@@ -38,6 +38,7 @@ _memory_options = opt.collected(
 _which_memories = opt.which_options(
     {
         **opt.text_options(memories.TAGS),
+        "min_trust": opt.min_trust_option,
         "filters": opt.filter_option("memories"),
         "comparisons": opt.where_option("memories", "metadata.score>=3, agent!=claude"),
         "is_global": click.option(

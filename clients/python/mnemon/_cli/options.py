@@ -10,7 +10,7 @@ import click
 
 from mnemon._json import read_json
 from mnemon._local_time import SkippedTimeError, day_of, distance_of, exact_time, local_time
-from mnemon._values.documents import AckLevel, FilterValue, Scope, SearchMode
+from mnemon._values.documents import ORIGIN_FIELDS, AckLevel, FilterValue, Scope, SearchMode
 from mnemon._values.filters import AllOf, Condition, Filter, Negation, Operator
 from mnemon._values.memories import TAGS
 from mnemon.shared.namespaces import is_blank, likely_labels, namespace_labels, namespace_text
@@ -231,6 +231,11 @@ as_of_option = click.option(
 min_score_option = click.option(
     "--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score."
 )
+min_trust_option = click.option(
+    "--min-trust",
+    type=click.Choice(("user", "agent", "tool", "import", "web")),
+    help="Leave out what comes from a less trusted origin.",
+)
 mode_option = click.option(
     "--mode",
     type=choice_of(SearchMode),
@@ -331,33 +336,41 @@ def given_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value != ()}
 
 
+def dashed(name: str) -> str:
+    """The option for a field."""
+    return f"--{name.replace('_', '-')}"
+
+
 SCOPE_HELP = {
     "user": "The end user.",
     "household": "The group of users that shares the records.",
     "persona": "The persona that an agent speaks as.",
     "agent": "The agent that wrote the records.",
     "project": "The project or workspace.",
+    "origin": "Where the records come from: user, agent, tool, import or web.",
+    "origin_name": "Which tool, file or site; only with --origin.",
 }
+ORIGIN_HELP = {name: SCOPE_HELP[name] for name in ORIGIN_FIELDS}
 _OWNER_HELP = {name: TAGS[name] for name in SCOPE_HELP} | {"user": "The user it belongs to."}
 
 scope_options = collected(
     "scope",
-    {name: click.option(f"--{name}", help=text) for name, text in SCOPE_HELP.items()},
+    {name: click.option(dashed(name), help=text) for name, text in SCOPE_HELP.items()},
     lambda given: Scope(**{name: text or "" for name, text in given.items()}),
 )
-"""`--user`, `--household`, `--persona`, `--agent` and `--project`; the command gets `scope`."""
+"""An option for each field of a scope, such as `--user`; the command gets `scope`."""
 
 
 def text_options(helps: Mapping[str, str], *, required: str = "") -> Options:
     """Options for texts, each under its own name; none may be empty."""
     return {
-        name: click.option(f"--{name}", name, required=name == required, callback=some, help=text)
+        name: click.option(dashed(name), name, required=name == required, callback=some, help=text)
         for name, text in helps.items()
     }
 
 
 def owner_options(*, user_required: bool = False) -> Options:
-    """The scope of a statement or an event: `--user`, `--household`, `--persona`, `--agent` and `--project`."""
+    """The scope of a statement or an event: an option for each field, such as `--user`."""
     return text_options(_OWNER_HELP, required="user" if user_required else "")
 
 

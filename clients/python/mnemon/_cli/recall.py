@@ -9,6 +9,7 @@ from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.session import Session
 from mnemon._messages.recall import RECALLED
+from mnemon._values.documents import SCOPE_FIELDS
 from mnemon._values.recall import RecallAnswer, RecallItem
 from mnemon.shared.namespaces import namespace_text
 from mnemon.shared.terminal import echo
@@ -40,6 +41,7 @@ _whose = opt.collected(
     "--min-relevance", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this relevance."
 )
 @click.option("--min-confidence", type=click.FloatRange(0, 1), help="Leave out memories below it.  [default: 0.3]")
+@opt.min_trust_option
 @opt.as_of_option
 @click.option("--context", "only_context", is_flag=True, help="Print only the text for a prompt.")
 @opt.json_option
@@ -71,7 +73,7 @@ def recall_table(answer: RecallAnswer) -> RenderableType:
 
 
 def _lines(item: RecallItem) -> Group:
-    names = {name: getattr(item.scope, name) for name in ("user", "household", "persona", "agent", "project")}
+    names = {name: getattr(item.scope, name) for name in SCOPE_FIELDS}
     tags = {"namespace": namespace_text(item.record.namespace), "type": item.type, "source": item.source, **names}
     ends = (item.passage_start > 0, item.passage_start + len(item.passage_text) < len(item.content))
     before, after = ("…" if is_cut else "" for is_cut in ends)

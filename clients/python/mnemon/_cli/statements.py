@@ -21,6 +21,7 @@ _IDS = ("candidate", "existing", "result")
 _which_statements = opt.which_options(
     {
         **opt.owner_options(),
+        "min_trust": opt.min_trust_option,
         "comparisons": opt.where_option("statements", "importance>=0.5, source!=inferred"),
         **opt.span_options("statements learnt"),
     },

@@ -100,6 +100,11 @@ class Recall(BaseModel):
         description="Only records up to this time, likewise; a day such as 2027-01-31 counts to its end.",
     )
     max_tokens: int = Field(1_000, ge=50, le=8_000, description="The most that is returned, in tokens.")
+    min_trust: Literal["user", "agent", "tool", "import", "web"] | None = Field(
+        None,
+        description='Only what comes from this origin, or from one that is trusted more: first "user", then "agent", '
+        '"tool", "import", "web". Left out: any.',
+    )
 
 
 _MORE = "More was found than one answer holds. Ask more precisely to see the rest."
@@ -167,6 +172,7 @@ async def _recall(client: AsyncClient, identity: Identity, given: Recall) -> str
         since=_in_utc(given.since),
         until=_in_utc(given.until),
         max_tokens=given.max_tokens,
+        min_trust=given.min_trust,
         view=View.IDS,
         **scope,
     )

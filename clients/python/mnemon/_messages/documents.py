@@ -84,11 +84,13 @@ def _scope(given: values.Scope | Mapping[str, str] | None) -> values.Scope | Non
         raise invalid("scope", f"must be a Scope, or a mapping of some of its fields: {names}") from None
 
 
-def filter_of(scope: values.Scope | None, where: FilterLike | None) -> pb.DocumentFilter | None:
+def filter_of(
+    scope: values.Scope | None, where: FilterLike | None, min_trust: str | None = None
+) -> pb.DocumentFilter | None:
     """The filter of documents, as a message; None means all."""
-    if scope is None and where is None:
+    if scope is None and where is None and not min_trust:
         return None
-    return request(pb.DocumentFilter, scope=scope, filter=where_to_pb(where))
+    return request(pb.DocumentFilter, scope=scope, filter=where_to_pb(where), min_trust=min_trust or "")
 
 
 def check_filters(response: _Filtered, *, strict: bool) -> None:

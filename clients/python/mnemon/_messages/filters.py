@@ -99,13 +99,16 @@ _KEYWORDS: Mapping[str, tuple[str, Any]] = {
 """The arguments that are neither texts nor times: their fields in the message, and how they are converted."""
 
 
-def facts_to_pb(namespace: object, *, subtree: bool, where: object | None) -> facts_pb2.FactFilter:
+def facts_to_pb(
+    namespace: object, *, subtree: bool, where: object | None, min_trust: str | None = None
+) -> facts_pb2.FactFilter:
     """The filter of facts, as a message."""
     asked = filters.as_fact_filter(where)
     return facts_pb2.FactFilter(
         namespace=convert.namespace_to_pb("namespace", namespace),
         subtree=subtree,
         filter=None if asked is None else filter_to_pb(asked),
+        min_trust=convert.text("min_trust", min_trust or ""),
     )
 
 

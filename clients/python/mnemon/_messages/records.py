@@ -133,7 +133,9 @@ def new_event_id() -> str:
 
 def fact_to_pb(fact: facts.Fact) -> facts_pb2.Fact:
     """A fact as a message, without the fields that only the server sets."""
-    given = _taken(fact, ("namespace", "key", "value", "metadata", "create_time", "update_time", "ttl"))
+    given = _taken(
+        fact, ("namespace", "key", "value", "metadata", "create_time", "update_time", "ttl", *values.ORIGIN_FIELDS)
+    )
     return request(facts_pb2.Fact, **given, index=_index_to_pb(fact.index))
 
 

@@ -40,6 +40,8 @@ class Facts(Service):
         metadata: Mapping[str, values.MetadataValue] | None = None,
         index: facts.FactIndex = None,
         ttl: timedelta | None = None,
+        origin: str = "",
+        origin_name: str = "",
         create_time: datetime | None = None,
         update_time: datetime | None = None,
         mode: str = facts.PutMode.UPSERT,
@@ -66,6 +68,8 @@ class Facts(Service):
             update_time=update_time,
             ttl=ttl,
             index=index,
+            origin=origin,
+            origin_name=origin_name,
         )
         asked = request(
             pb.PutFactRequest,
@@ -157,6 +161,7 @@ class Facts(Service):
         offset: int = 0,
         mode: str | None = None,
         min_score: float = 0.0,
+        min_trust: str | None = None,
         view: str = values.View.STANDARD,
         as_of: Moment | None = None,
         timeout: float | None = None,
@@ -168,13 +173,14 @@ class Facts(Service):
         metadata to the value that it must equal, or to operators that must all hold: $eq, $ne, $gt, $gte, $lt, $lte,
         $in, $nin. It can also be an expression such as `F("value.score") >= 3`. `mode` is "hybrid", "vector" or
         "keyword"; None means hybrid, or vector if only a vector is given. `view` is "ids" (namespaces, keys, revisions
-        and scores only), "standard", or "full", which adds embeddings.
+        and scores only), "standard", or "full", which adds embeddings. `min_trust` leaves out what comes from a less
+        trusted origin: "user", "agent", "tool", "import" or "web".
         """
         asked = request(
             pb.SearchFactsRequest,
             as_of=as_of,
             query=query,
-            filter=facts_to_pb(namespace, subtree=subtree, where=where),
+            filter=facts_to_pb(namespace, subtree=subtree, where=where, min_trust=min_trust),
             vector=vector,
             limit=limit if top_k is None else top_k,
             offset=offset,

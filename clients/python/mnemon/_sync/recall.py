@@ -37,6 +37,7 @@ class Recall(Service):
         tokenizer: str = "",
         min_relevance: float = 0.0,
         min_confidence: float | None = None,
+        min_trust: str | None = None,
         view: str = values.View.STANDARD,
         timeout: float | None = None,
         **scope: Unpack[values.ScopeFields],
@@ -54,7 +55,8 @@ class Recall(Service):
         date, a timedelta back from now, or a text such as "2027-01-31" or "2 weeks". `as_of` asks what was known at
         such a moment. `limit` is the most items, 10 by default. With `max_tokens`, the size of the context (2,000 by
         default), it is as many as fit; `tokenizer` says how tokens are counted. Memories below `min_confidence`, by
-        default 0.3, are left out.
+        default 0.3, are left out, and so is what comes from an origin less trusted than `min_trust`: "user", "agent",
+        "tool", "import" or "web".
         """
         check_keywords(scope, values.ScopeFields.__annotations__)
         asked = request(
@@ -73,6 +75,7 @@ class Recall(Service):
             tokenizer=tokenizer,
             min_relevance=min_relevance,
             min_confidence=min_confidence,
+            min_trust=min_trust or "",
             view=view,
         )
         return read(recall.RecallAnswer, self._call(self._stub.Recall, asked, timeout))

@@ -112,9 +112,14 @@ class Scope(JsonValue):
     persona: str = ""
     agent: str = ""
     project: str = ""
+    origin: str = ""
+    """Where it comes from: "user", "agent", "tool", "import" or "web", the most trusted first."""
+    origin_name: str = ""
+    """Which tool, file or site; only together with `origin`."""
 
 
 SCOPE_FIELDS = tuple(each.name for each in fields(Scope))
+ORIGIN_FIELDS = ("origin", "origin_name")
 
 
 class ScopeFields(TypedDict, total=False):
@@ -125,6 +130,8 @@ class ScopeFields(TypedDict, total=False):
     persona: str
     agent: str
     project: str
+    origin: str
+    origin_name: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,8 @@ class FactVersion(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class Fact(JsonValue):
-    """A JSON object under a key of a namespace. All fields after `index` are the server's, and ignored in a put.
+    """A JSON object under a key of a namespace. The fields from `revision` to `embeddings` are the server's; a put
+    ignores them.
 
     Whole numbers of a value come back exactly up to 2^53. If the key is empty, the server chooses one. Times that are
     None mean now; an import may set when a fact was created and changed.
@@ -68,6 +69,10 @@ class Fact(JsonValue):
     """Earlier versions, newest first, if requested."""
     embeddings: tuple[tuple[float, ...], ...] = ()
     """Of the texts that are searched, in their order; in the results of a search with the view "full"."""
+    origin: str = ""
+    """"user", "agent", "tool", "import" or "web", the most trusted first; empty counts like "agent"."""
+    origin_name: str = ""
+    """Which tool, file or site; only together with `origin`."""
 
     def _fields(self) -> dict[str, Any]:
         found = asdict(self)

@@ -30,6 +30,8 @@ TAGS = {
     "agent": "The agent that wrote it.",
     "project": "The project or workspace.",
     "personality": "The personality that it belongs to.",
+    "origin": "Where it comes from: user, agent, tool, import or web.",
+    "origin_name": "Which tool, file or site; only with the origin.",
 }
 """The short texts that describe a memory, with their meanings."""
 TEXTS = ("memory_id", "content", *(name for name in TAGS if name not in SCOPE_FIELDS))
@@ -67,6 +69,10 @@ class Memory(JsonValue):
     is_global: bool = False
     """Whether it holds beyond its project and agent."""
     decay: str = DecayPolicy.STABLE
+    origin: str = ""
+    """"user", "agent", "tool", "import" or "web", the most trusted first; empty counts like "agent"."""
+    origin_name: str = ""
+    """Which tool, file or site; only together with `origin`."""
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     confidence: float = 1.0
     """The confidence when it was read, 0 to 1."""
@@ -81,7 +87,7 @@ class Memory(JsonValue):
     @property
     def scope(self) -> Scope:
         """Its scope as one value."""
-        return Scope(self.user, self.household, self.persona, self.agent, self.project)
+        return Scope(**{name: getattr(self, name) for name in SCOPE_FIELDS})
 
 
 MemoryLike: TypeAlias = str | Memory | tuple[str | Memory, Sequence[float]]
@@ -105,6 +111,8 @@ class MemoryTagChanges(TypedDict, total=False):
     persona: str | None
     agent: str | None
     project: str | None
+    origin: str | None
+    origin_name: str | None
     personality: str | None
     is_global: bool | None
 
@@ -118,6 +126,8 @@ class MemoryFilters(MemoryTags, total=False):
 
     where: FilterLike
     """Anything else, as an expression of `F` or a mapping."""
+    min_trust: str
+    """Leaves out what comes from a less trusted origin: "user", "agent", "tool", "import" or "web"."""
     metadata: Mapping[str, FilterValue]
     created_from: datetime
     created_to: datetime

@@ -73,11 +73,15 @@ class SemanticMemory(JsonValue):
     """Ids of the statements that were merged into it."""
     superseded_by: str = ""
     """Id of the statement that replaced it. Only its own id finds a superseded statement."""
+    origin: str = ""
+    """"user", "agent", "tool", "import" or "web", the most trusted first; empty counts like "agent"."""
+    origin_name: str = ""
+    """Which tool, file or site; only together with `origin`."""
 
     @property
     def scope(self) -> Scope:
         """Its scope as one value."""
-        return Scope(self.user, self.household, self.persona, self.agent, self.project)
+        return Scope(**{name: getattr(self, name) for name in SCOPE_FIELDS})
 
 
 SemanticMemoryLike: TypeAlias = str | SemanticMemory
@@ -96,6 +100,8 @@ class SemanticFilters(ScopeFields, total=False):
 
     where: FilterLike
     """Anything else, as an expression of `F` or a mapping."""
+    min_trust: str
+    """Leaves out what comes from a less trusted origin: "user", "agent", "tool", "import" or "web"."""
     created_from: datetime
     created_to: datetime
 

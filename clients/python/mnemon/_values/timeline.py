@@ -54,11 +54,15 @@ class EpisodicEvent(JsonValue):
     """The user's conversation that it belongs to. Such an event is a duplicate only by its id."""
     payload: str = ""
     """What your program keeps with it; never searched."""
+    origin: str = ""
+    """"user", "agent", "tool", "import" or "web", the most trusted first; empty counts like "agent"."""
+    origin_name: str = ""
+    """Which tool, file or site; only together with `origin`."""
 
     @property
     def scope(self) -> Scope:
         """Its scope as one value."""
-        return Scope(self.user, self.household, self.persona, self.agent, self.project)
+        return Scope(**{name: getattr(self, name) for name in SCOPE_FIELDS})
 
 
 class EventFilters(ScopeFields, total=False):
@@ -73,6 +77,8 @@ class EventFilters(ScopeFields, total=False):
     event_types: Sequence[str]
     min_importance: float
     conversation: str
+    min_trust: str
+    """Leaves out what comes from a less trusted origin: "user", "agent", "tool", "import" or "web"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,9 +272,9 @@ Global___VersionEnding: _TypeAlias = VersionEnding  # noqa: Y015
 
 @_typing.final
 class Scope(_message.Message):
-    """Scope says to whom a record belongs and what it is about. In a record every field is optional. In a filter only the
-    fields that are set are compared. A field that is set has at least one character that can be seen. It does not isolate
-    tenants: the tenant comes from the credential.
+    """Scope says to whom a record belongs, what it is about, and where it comes from. In a record every field is optional. In
+    a filter only the fields that are set are compared. A field that is set has at least one character that can be seen. It
+    does not isolate tenants: the tenant comes from the credential.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -284,6 +284,8 @@ class Scope(_message.Message):
     PERSONA_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     PROJECT_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    ORIGIN_NAME_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     """The end user."""
     household: _builtins.str
@@ -294,6 +296,13 @@ class Scope(_message.Message):
     """The agent that wrote the record."""
     project: _builtins.str
     """The project or workspace."""
+    origin: _builtins.str
+    """Where the record comes from: "user", "agent", "tool", "import" or "web", the most trusted first. Empty if the writer
+    did not say; that counts like "agent". It does not tell records apart: duplicates, conflicts and conversations
+    compare the five fields above.
+    """
+    origin_name: _builtins.str
+    """Which tool, file or site, such as "example.com"; only together with origin."""
     def __init__(
         self,
         *,
@@ -302,10 +311,12 @@ class Scope(_message.Message):
         persona: _builtins.str = ...,
         agent: _builtins.str = ...,
         project: _builtins.str = ...,
+        origin: _builtins.str = ...,
+        origin_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "household", b"household", "persona", b"persona", "project", b"project", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "household", b"household", "origin", b"origin", "origin_name", b"origin_name", "persona", b"persona", "project", b"project", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

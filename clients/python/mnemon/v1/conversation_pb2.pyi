@@ -436,6 +436,7 @@ class GetConversationContextRequest(_message.Message):
     KINDS_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
     MIN_RELEVANCE_FIELD_NUMBER: _builtins.int
+    MIN_TRUST_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.str
     """Required. The conversation."""
     max_tokens: _builtins.int
@@ -450,6 +451,10 @@ class GetConversationContextRequest(_message.Message):
     """What to recall for; at most 64 KiB. Empty means the last messages."""
     min_relevance: _builtins.float
     """Minimum relevance of what is recalled; see RecallRequest."""
+    min_trust: _builtins.str
+    """Recalls no records whose origin is less trusted than this one; see RecallRequest. The messages of the conversation
+    are returned in any case.
+    """
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whom the conversation belongs to, all of it; and whose records are recalled, of which the fields that are set must be
@@ -476,10 +481,11 @@ class GetConversationContextRequest(_message.Message):
         kinds: _abc.Iterable[_archive_pb2.RecordKind.ValueType] | None = ...,
         namespace: _abc.Iterable[_builtins.str] | None = ...,
         min_relevance: _builtins.float = ...,
+        min_trust: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "kinds", b"kinds", "max_messages", b"max_messages", "max_tokens", b"max_tokens", "min_relevance", b"min_relevance", "namespace", b"namespace", "query", b"query", "scope", b"scope", "tokenizer", b"tokenizer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "kinds", b"kinds", "max_messages", b"max_messages", "max_tokens", b"max_tokens", "min_relevance", b"min_relevance", "min_trust", b"min_trust", "namespace", b"namespace", "query", b"query", "scope", b"scope", "tokenizer", b"tokenizer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

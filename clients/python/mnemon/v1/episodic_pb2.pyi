@@ -152,8 +152,8 @@ Global___EpisodicEvent: _TypeAlias = EpisodicEvent  # noqa: Y015
 @_typing.final
 class EpisodicEventFilter(_message.Message):
     """EpisodicEventFilter selects events; everything that is set must match. The filter's fields are event_id, user,
-    household, persona, agent, project, event_type, content, context, importance, source, conversation, event_time,
-    record_time, and "metadata." with a key.
+    household, persona, agent, project, origin, origin_name, event_type, content, context, importance, source,
+    conversation, event_time, record_time, and "metadata." with a key.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -163,10 +163,15 @@ class EpisodicEventFilter(_message.Message):
     MIN_IMPORTANCE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     CONVERSATION_FIELD_NUMBER: _builtins.int
+    MIN_TRUST_FIELD_NUMBER: _builtins.int
     min_importance: _builtins.float
     """Minimum importance. Events of unknown importance do not match."""
     conversation: _builtins.str
     """Of this conversation. Empty means any event."""
+    min_trust: _builtins.str
+    """Leaves out records whose origin is less trusted than this one: "user", "agent", "tool", "import" or "web". Records
+    without an origin count like "agent".
+    """
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """The fields that are set must be equal."""
@@ -187,10 +192,11 @@ class EpisodicEventFilter(_message.Message):
         min_importance: _builtins.float | None = ...,
         filter: _common_pb2.Filter | None = ...,
         conversation: _builtins.str = ...,
+        min_trust: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_min_importance", b"_min_importance", "filter", b"filter", "min_importance", b"min_importance", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_importance", b"_min_importance", "conversation", b"conversation", "event_types", b"event_types", "filter", b"filter", "min_importance", b"min_importance", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_importance", b"_min_importance", "conversation", b"conversation", "event_types", b"event_types", "filter", b"filter", "min_importance", b"min_importance", "min_trust", b"min_trust", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_importance: _TypeAlias = _typing.Literal["min_importance"]  # noqa: Y015
     _WhichOneofArgType__min_importance: _TypeAlias = _typing.Literal["_min_importance", b"_min_importance"]  # noqa: Y015

@@ -90,10 +90,16 @@ class Fact(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     VERSIONS_FIELD_NUMBER: _builtins.int
     EMBEDDINGS_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    ORIGIN_NAME_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """Unique in its namespace: 1 to 512 bytes."""
     revision: _builtins.int
     """Output only. Increases by one with every change."""
+    origin: _builtins.str
+    """Where it comes from, as in Scope."""
+    origin_name: _builtins.str
+    """Which tool, file or site; only together with origin."""
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Its namespace."""
@@ -151,10 +157,12 @@ class Fact(_message.Message):
         index: Global___FactIndex | None = ...,
         versions: _abc.Iterable[Global___FactVersion] | None = ...,
         embeddings: _abc.Iterable[_common_pb2.Embedding] | None = ...,
+        origin: _builtins.str = ...,
+        origin_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "index", b"index", "ttl", b"ttl", "update_time", b"update_time", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "embeddings", b"embeddings", "expire_time", b"expire_time", "index", b"index", "key", b"key", "metadata", b"metadata", "namespace", b"namespace", "revision", b"revision", "ttl", b"ttl", "update_time", b"update_time", "value", b"value", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "embeddings", b"embeddings", "expire_time", b"expire_time", "index", b"index", "key", b"key", "metadata", b"metadata", "namespace", b"namespace", "origin", b"origin", "origin_name", b"origin_name", "revision", b"revision", "ttl", b"ttl", "update_time", b"update_time", "value", b"value", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -652,10 +660,10 @@ Global___FactRenewal: _TypeAlias = FactRenewal  # noqa: Y015
 
 @_typing.final
 class FactFilter(_message.Message):
-    """FactFilter selects facts; everything that is set must match. The filter's fields are key, create_time, update_time,
-    expire_time, and "value." or "metadata." with a top-level key. Both prefixes mean the same: the entry of the value
-    or, if the value has no such key, of the metadata. Nulls, objects, and lists of anything but text count as missing.
-    Integers and floating-point numbers compare with each other.
+    """FactFilter selects facts; everything that is set must match. The filter's fields are key, origin, origin_name,
+    create_time, update_time, expire_time, and "value." or "metadata." with a top-level key. Both prefixes mean the same:
+    the entry of the value or, if the value has no such key, of the metadata. Nulls, objects, and lists of anything but
+    text count as missing. Integers and floating-point numbers compare with each other.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -663,8 +671,13 @@ class FactFilter(_message.Message):
     NAMESPACE_FIELD_NUMBER: _builtins.int
     SUBTREE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    MIN_TRUST_FIELD_NUMBER: _builtins.int
     subtree: _builtins.bool
     """Whether to include the namespaces below it: those that begin with its labels."""
+    min_trust: _builtins.str
+    """Leaves out records whose origin is less trusted than this one: "user", "agent", "tool", "import" or "web". Records
+    without an origin count like "agent".
+    """
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Exactly this namespace. It may be empty only with `subtree`; then it selects all namespaces."""
@@ -679,10 +692,11 @@ class FactFilter(_message.Message):
         namespace: _abc.Iterable[_builtins.str] | None = ...,
         subtree: _builtins.bool = ...,
         filter: _common_pb2.Filter | None = ...,
+        min_trust: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "namespace", b"namespace", "subtree", b"subtree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "min_trust", b"min_trust", "namespace", b"namespace", "subtree", b"subtree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -112,13 +112,18 @@ Global___Document: _TypeAlias = Document  # noqa: Y015
 @_typing.final
 class DocumentFilter(_message.Message):
     """DocumentFilter selects documents; everything that is set must match. The filter's fields are doc_id, content, user,
-    household, persona, agent, project, create_time, update_time, and "metadata." with a key.
+    household, persona, agent, project, origin, origin_name, create_time, update_time, and "metadata." with a key.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SCOPE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    MIN_TRUST_FIELD_NUMBER: _builtins.int
+    min_trust: _builtins.str
+    """Leaves out records whose origin is less trusted than this one: "user", "agent", "tool", "import" or "web". Records
+    without an origin count like "agent".
+    """
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """The fields that are set must be equal."""
@@ -132,10 +137,11 @@ class DocumentFilter(_message.Message):
         *,
         scope: _common_pb2.Scope | None = ...,
         filter: _common_pb2.Filter | None = ...,
+        min_trust: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "min_trust", b"min_trust", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -168,8 +168,8 @@ Global___Memory: _TypeAlias = Memory  # noqa: Y015
 @_typing.final
 class MemoryFilter(_message.Message):
     """MemoryFilter selects memories; everything that is set must match. The filter's fields are memory_id, user, household,
-    persona, agent, project, personality, type, is_global, decay_policy ("stable", "reinforceable", "contextual"),
-    create_time, update_time, reinforce_time, content, and "metadata." with a key.
+    persona, agent, project, origin, origin_name, personality, type, is_global, decay_policy ("stable", "reinforceable",
+    "contextual"), create_time, update_time, reinforce_time, content, and "metadata." with a key.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -204,6 +204,7 @@ class MemoryFilter(_message.Message):
     REINFORCED_FIELD_NUMBER: _builtins.int
     MIN_CONFIDENCE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    MIN_TRUST_FIELD_NUMBER: _builtins.int
     personality: _builtins.str
     """If not empty, must be equal."""
     type: _builtins.str
@@ -212,6 +213,10 @@ class MemoryFilter(_message.Message):
     """If set, must be equal."""
     min_confidence: _builtins.float
     """Minimum confidence now, 0 to 1. Unset means 0.3 in SearchMemories, and no minimum elsewhere."""
+    min_trust: _builtins.str
+    """Leaves out records whose origin is less trusted than this one: "user", "agent", "tool", "import" or "web". Records
+    without an origin count like "agent".
+    """
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """The fields that are set must be equal."""
@@ -244,10 +249,11 @@ class MemoryFilter(_message.Message):
         reinforced: _common_pb2.TimeRange | None = ...,
         min_confidence: _builtins.float | None = ...,
         filter: _common_pb2.Filter | None = ...,
+        min_trust: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_is_global", b"_is_global", "_min_confidence", b"_min_confidence", "created", b"created", "filter", b"filter", "is_global", b"is_global", "min_confidence", b"min_confidence", "reinforced", b"reinforced", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_global", b"_is_global", "_min_confidence", b"_min_confidence", "created", b"created", "filter", b"filter", "is_global", b"is_global", "metadata", b"metadata", "min_confidence", b"min_confidence", "personality", b"personality", "reinforced", b"reinforced", "scope", b"scope", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_global", b"_is_global", "_min_confidence", b"_min_confidence", "created", b"created", "filter", b"filter", "is_global", b"is_global", "metadata", b"metadata", "min_confidence", b"min_confidence", "min_trust", b"min_trust", "personality", b"personality", "reinforced", b"reinforced", "scope", b"scope", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__is_global: _TypeAlias = _typing.Literal["is_global"]  # noqa: Y015
     _WhichOneofArgType__is_global: _TypeAlias = _typing.Literal["_is_global", b"_is_global"]  # noqa: Y015

@@ -43,6 +43,7 @@ class RecallRequest(_message.Message):
     MIN_CONFIDENCE_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     AS_OF_TIME_FIELD_NUMBER: _builtins.int
+    MIN_TRUST_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The question, at most 64 KiB. Instead of it: messages, or only a vector. A blank text finds nothing."""
     limit: _builtins.int
@@ -60,6 +61,10 @@ class RecallRequest(_message.Message):
     view: _common_pb2.View.ValueType
     """How much of each item is returned: IDS leaves out all but the records, the scores and the citation, for a client
     that needs only the context. Items have no embeddings, so FULL is the same as STANDARD.
+    """
+    min_trust: _builtins.str
+    """Leaves out records whose origin is less trusted than this one: "user", "agent", "tool", "import" or "web". Records
+    without an origin count like "agent".
     """
     @_builtins.property
     def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -115,10 +120,11 @@ class RecallRequest(_message.Message):
         min_confidence: _builtins.float | None = ...,
         view: _common_pb2.View.ValueType = ...,
         as_of_time: _timestamp_pb2.Timestamp | None = ...,
+        min_trust: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence", "as_of_time", b"as_of_time", "min_confidence", b"min_confidence", "scope", b"scope", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence", "as_of_time", b"as_of_time", "kind_filters", b"kind_filters", "kinds", b"kinds", "limit", b"limit", "max_tokens", b"max_tokens", "messages", b"messages", "min_confidence", b"min_confidence", "min_relevance", b"min_relevance", "namespace", b"namespace", "query", b"query", "scope", b"scope", "time", b"time", "tokenizer", b"tokenizer", "vector", b"vector", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence", "as_of_time", b"as_of_time", "kind_filters", b"kind_filters", "kinds", b"kinds", "limit", b"limit", "max_tokens", b"max_tokens", "messages", b"messages", "min_confidence", b"min_confidence", "min_relevance", b"min_relevance", "min_trust", b"min_trust", "namespace", b"namespace", "query", b"query", "scope", b"scope", "time", b"time", "tokenizer", b"tokenizer", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_confidence: _TypeAlias = _typing.Literal["min_confidence"]  # noqa: Y015
     _WhichOneofArgType__min_confidence: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence"]  # noqa: Y015

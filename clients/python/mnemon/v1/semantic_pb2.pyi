@@ -169,8 +169,8 @@ Global___SemanticMemory: _TypeAlias = SemanticMemory  # noqa: Y015
 @_typing.final
 class SemanticMemoryFilter(_message.Message):
     """SemanticMemoryFilter selects statements; everything that is set must match. The filter's fields are memory_id, user,
-    household, persona, agent, project, content, summary, source, importance, keywords, create_time, update_time, and
-    "metadata." with a key.
+    household, persona, agent, project, origin, origin_name, content, summary, source, importance, keywords, create_time,
+    update_time, and "metadata." with a key.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -178,6 +178,11 @@ class SemanticMemoryFilter(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    MIN_TRUST_FIELD_NUMBER: _builtins.int
+    min_trust: _builtins.str
+    """Leaves out records whose origin is less trusted than this one: "user", "agent", "tool", "import" or "web". Records
+    without an origin count like "agent".
+    """
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """The fields that are set must be equal."""
@@ -196,10 +201,11 @@ class SemanticMemoryFilter(_message.Message):
         scope: _common_pb2.Scope | None = ...,
         created: _common_pb2.TimeRange | None = ...,
         filter: _common_pb2.Filter | None = ...,
+        min_trust: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "filter", b"filter", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "filter", b"filter", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "filter", b"filter", "min_trust", b"min_trust", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

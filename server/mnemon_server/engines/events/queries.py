@@ -12,8 +12,9 @@ import apsw
 import numpy as np
 
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
+from mnemon_server.domain.encoding import OWNER_FIELDS, SCOPE_FIELDS, scope_values
 from mnemon_server.domain.events import EventPosition, EventSelection, StoredEvent
+from mnemon_server.domain.origins import Provenance
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN, Scope
 from mnemon_server.engines.events.catalogue import SealedSegment, Snapshot
 from mnemon_server.engines.events.segment_files import DayCounts
@@ -27,7 +28,7 @@ from mnemon_server.wire.events import event_id_of
 DAY_US = 86_400_000_000
 SCANNED_SHARE = 0.25
 """To look up more of the events between two sequences than this share takes longer than to list all of them."""
-_CONVERSATION = ", ".join(("conversation", *SCOPE_FIELDS))
+_CONVERSATION = ", ".join(("conversation", *OWNER_FIELDS))
 _DAY = f"(time - ((time % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
 
 _EVENTS = (
@@ -92,6 +93,7 @@ class Selection:
     whole_scope: bool = False
     start_us: int = INT64_MIN
     end_us: int = INT64_MAX
+    without: tuple[Provenance, ...] = ()
 
     @classmethod
     def of(cls, where: EventSelection) -> "Selection":
@@ -104,6 +106,7 @@ class Selection:
             where.whole_scope,
             INT64_MIN if where.start is None else to_microseconds(where.start),
             INT64_MAX if where.end is None else to_microseconds(where.end),
+            where.without,
         )
 
     @property
@@ -120,15 +123,18 @@ class Selection:
     def _is_plain(self) -> bool:
         """Whether it compares nothing but the scope and the window."""
         is_scoped = bool(self.conversation) or self.whole_scope
-        return not self.event_types and self.min_importance is None and not is_scoped
+        return not (self.event_types or self.min_importance is not None or is_scoped or self.without)
 
     def context(self) -> tuple[list[str], list[Any]]:
         """The conditions apart from the window, with their parameters."""
         conditions, parameters = [], list[Any]()
         for name, value in zip(SCOPE_FIELDS, scope_values(self.scope), strict=True):
-            if value or self.whole_scope:
+            if value or (self.whole_scope and name in OWNER_FIELDS):
                 conditions.append(f"{name} = ?")
                 parameters.append(value)
+        for origin, name in self.without:
+            conditions.append("NOT (origin = ? AND origin_name = ?)" if name else "origin <> ?")
+            parameters += [origin, name] if name else [origin]
         if self.event_types:
             conditions.append(f"type IN ({', '.join('?' * len(self.event_types))})")
             parameters += sorted(self.event_types)

@@ -35,10 +35,8 @@ SCAN_MAX = 100_000
 long.
 """
 
-_COLUMNS = (
-    "sequence, commit_sequence, time, type, record_id, revision, user, household, persona, agent, project, request_id,"
-    " changed, details"
-)
+_SCOPE = ", ".join(SCOPE_FIELDS)
+_COLUMNS = f"sequence, commit_sequence, time, type, record_id, revision, {_SCOPE}, request_id, changed, details"
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 _FLOOR = "SELECT value FROM meta WHERE key = 'event.floor'"
@@ -181,8 +179,7 @@ def _read_changes(connection: apsw.Connection, statement: str, parameters: Seque
 
 
 def _change(row: Sequence[Any]) -> Change:
-    sequence, commit, time, kind, record_id, revision, user, household, persona, agent, project, *rest = row
-    request_id, changed, details = rest
+    sequence, commit, time, kind, record_id, revision, *scope, request_id, changed, details = row
     return Change(
         sequence,
         commit,
@@ -190,7 +187,7 @@ def _change(row: Sequence[Any]) -> Change:
         _TYPES[kind],
         record_id,
         revision,
-        _scope(user, household, persona, agent, project),
+        _scope(*scope),
         request_id,
         _names(changed) if changed else (),
         details,
@@ -207,5 +204,5 @@ def _names(changed: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1_024)
-def _scope(user: str, household: str, persona: str, agent: str, project: str) -> Scope:
-    return Scope(user, household, persona, agent, project)
+def _scope(*names: str) -> Scope:
+    return Scope(*names)

@@ -33,13 +33,15 @@ VECTOR_TYPE = np.dtype("<f4")
 NORM_MAX = 1.001
 """Maximum length of an intact vector, with a margin for rounding."""
 
-_CONTENT_COLUMNS = "id, content, metadata, digest, user, household, persona, agent, project, hidden"
-_FIRST_FIELD = 14
+_SCOPE = ", ".join(SCOPE_FIELDS)
+_CONTENT_COLUMNS = f"id, content, metadata, digest, {_SCOPE}, hidden"
+_SCOPE_OF_D = ", ".join(f"d.{name}" for name in SCOPE_FIELDS)
+_CONTENT_COUNT = _AFTER_SCOPE = 5 + len(SCOPE_FIELDS)
+_FIRST_FIELD = _AFTER_SCOPE + 4
 _EMPTY = {FieldType.TEXT: "''", FieldType.TEXTS: "'[]'"}
 """Text field types, with the value that stands for a field that is not read."""
 _SELECTED = (
-    "d.position, d.sequence, d.id, {content}, d.user, d.household, d.persona, d.agent, d.project,"
-    " d.revision, d.create_time, d.update_time, d.hidden"
+    f"d.position, d.sequence, d.id, {{content}}, {_SCOPE_OF_D}, d.revision, d.create_time, d.update_time, d.hidden"
 )
 
 
@@ -95,15 +97,14 @@ class DocumentTable:
         tables, own = self.tables, self.tables.field_columns
         columns = ", ".join((_CONTENT_COLUMNS, *own))
         self._find = (
-            "SELECT position, revision, sequence, digest, hidden, user, household, persona, agent, project"
-            f" FROM {tables.documents} WHERE id = ?"
+            f"SELECT position, revision, sequence, digest, hidden, {_SCOPE} FROM {tables.documents} WHERE id = ?"
         )
         self._existing = f"SELECT id FROM {tables.documents} WHERE id IN (SELECT value FROM carray(?))"
         self._insert = (
             f"INSERT INTO {tables.documents} (position, {columns}, revision, sequence, create_time, update_time) VALUES"
         )
         self._update = (
-            f"UPDATE {tables.documents} SET ({columns}) = ({', '.join('?' * (10 + len(own)))}),"
+            f"UPDATE {tables.documents} SET ({columns}) = ({', '.join('?' * (_CONTENT_COUNT + len(own)))}),"
             " revision = revision + ?, sequence = ?, update_time = coalesce(?, update_time) WHERE position = ?"
         )
         self._stamp = f"UPDATE {tables.documents} SET create_time = ?, update_time = ?, revision = ? WHERE id = ?"
@@ -410,9 +411,8 @@ class DocumentTable:
     def matching(self, connection: apsw.Connection, where: RecordFilter) -> list[tuple[str, Found]]:
         """The ids of the matching documents, each with what a write needs to know."""
         condition, parameters = prepare_filter(connection, self.tables, where)
-        columns = "d.id, d.position, d.revision, d.sequence, d.digest, d.hidden"
-        scope = "d.user, d.household, d.persona, d.agent, d.project"
-        statement = f"SELECT {columns}, {scope} FROM {self.tables.documents} AS d WHERE {condition} ORDER BY d.position"
+        columns = f"d.id, d.position, d.revision, d.sequence, d.digest, d.hidden, {_SCOPE_OF_D}"
+        statement = f"SELECT {columns} FROM {self.tables.documents} AS d WHERE {condition} ORDER BY d.position"
         try:
             return [(row[0], _found(row[1:])) for row in fetch(connection, statement, parameters)]
         except (UnicodeDecodeError, apsw.CorruptError) as error:
@@ -464,20 +464,21 @@ class DocumentTable:
 
     def document(self, row: Sequence[Any], passages: Sequence[Passage] = ()) -> Document:
         """The document of a selected row."""
+        revision, created, updated, hidden = row[_AFTER_SCOPE:_FIRST_FIELD]
         return Document(
             doc_id=row[2],
             content=row[3],
             metadata=decode_metadata(row[4]),
             embedding=passages[0].embedding if passages else None,
-            scope=Scope(*row[5:10]),
-            revision=row[10],
-            create_time=from_microseconds(row[11]),
-            update_time=from_microseconds(row[12]),
+            scope=Scope(*row[5:_AFTER_SCOPE]),
+            revision=revision,
+            create_time=from_microseconds(created),
+            update_time=from_microseconds(updated),
             passages=tuple(passages),
             fields={
                 name: decode(value) for (name, decode), value in zip(self._decoders, row[_FIRST_FIELD:], strict=True)
             },
-            hidden=bool(row[13]),
+            hidden=bool(hidden),
         )
 
 

@@ -45,6 +45,8 @@ CREATE TABLE event (
   persona TEXT NOT NULL,
   agent TEXT NOT NULL,
   project TEXT NOT NULL,
+  origin TEXT NOT NULL,
+  origin_name TEXT NOT NULL,
   request_id TEXT NOT NULL,
   changed TEXT NOT NULL,
   details TEXT NOT NULL DEFAULT ''

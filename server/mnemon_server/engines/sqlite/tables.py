@@ -137,6 +137,8 @@ CREATE TABLE {name} (
   persona TEXT NOT NULL,
   agent TEXT NOT NULL,
   project TEXT NOT NULL,
+  origin TEXT NOT NULL,
+  origin_name TEXT NOT NULL,
   revision INTEGER NOT NULL,
   sequence INTEGER NOT NULL,
   create_time INTEGER NOT NULL,
@@ -278,6 +280,8 @@ CREATE TABLE timeline_event (
   persona TEXT NOT NULL,
   agent TEXT NOT NULL,
   project TEXT NOT NULL,
+  origin TEXT NOT NULL,
+  origin_name TEXT NOT NULL,
   type TEXT NOT NULL,
   importance REAL,
   conversation TEXT NOT NULL,
@@ -289,12 +293,12 @@ CREATE TABLE timeline_event (
     # With all that a selection compares, so that the events of a user are counted without reading any of them.
     """
 CREATE INDEX timeline_event_user ON timeline_event (
-  user, time, type, importance, household, persona, agent, project
+  user, time, type, importance, household, persona, agent, project, origin, origin_name
 )""",
     # Conversations are listed without reading any of their events.
     """
 CREATE INDEX timeline_event_conversation ON timeline_event (
-  user, conversation, time, household, persona, agent, project, type
+  user, conversation, time, household, persona, agent, project, origin, origin_name, type
 ) WHERE conversation <> ''""",
 )
 TIMELINE_STATEMENTS = (

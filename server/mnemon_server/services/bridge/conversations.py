@@ -12,7 +12,9 @@ from mnemon_server.domain.bridge.extraction import (
 )
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.conversations import SPEAKER_KEY, SUMMARY_TYPE
+from mnemon_server.domain.encoding import owner_values
 from mnemon_server.domain.events import MESSAGE_TYPE, Event, EventSelection, StoredEvent
+from mnemon_server.domain.origins import Origin, least_trusted, less_trusted, not_from, with_origin, without_origin
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticFilter, SemanticMatch, SimilarQuery
 from mnemon_server.engines.promises.events import EventEngine
@@ -71,10 +73,17 @@ class ConversationReader:
         self, messages: Sequence[Event], before: int, content_max: int, refusal: str = ""
     ) -> ExtractionRequest:
         """The request about stored messages of one conversation; `before` is the sequence of the first."""
-        scope, conversation = messages[0].scope, messages[0].conversation
+        scope, conversation = without_origin(messages[0].scope), messages[0].conversation
         earlier, summary = await self._offload(self._context, scope, conversation, before)
+        read = [*messages, *earlier, *([summary] if summary else [])]
         return await self.request_of(
-            scope, conversation, turns(messages), content_max, earlier=turns(earlier), summary=summary, refusal=refusal
+            with_origin(scope, least_trusted(event.scope for event in read)),
+            conversation,
+            turns(messages),
+            content_max,
+            earlier=turns(earlier),
+            summary=summary.content if summary else "",
+            refusal=refusal,
         )
 
     async def request_of(
@@ -88,7 +97,7 @@ class ConversationReader:
         summary: str = "",
         refusal: str = "",
     ) -> ExtractionRequest:
-        """The request about messages, with known statements."""
+        """The request about messages, with known statements. `scope` has the least trusted origin of what is read."""
         return ExtractionRequest(
             scope=scope,
             conversation=conversation,
@@ -102,9 +111,12 @@ class ConversationReader:
         )
 
     async def _known(self, scope: Scope, messages: Sequence[Turn]) -> list[Known]:
-        """The statements that match any of the messages best."""
+        """The statements that match any of the messages best, and are trusted as far: an answer may repeat them."""
         asked = [turn for turn in messages if turn.role not in NOT_SEARCHED][-SEARCHES_MAX:]
-        where = SemanticFilter(scope=Scope(user=scope.user, household=scope.household, persona=scope.persona))
+        where = SemanticFilter(
+            scope=Scope(user=scope.user, household=scope.household, persona=scope.persona),
+            expression=not_from(less_trusted(Origin(scope.origin or Origin.AGENT))),
+        )
         best: dict[str, SemanticMatch] = {}
         for turn in asked if self._limits.known_max else ():
             query = SimilarQuery(text=turn.content[:QUERY_CHARACTERS_MAX], top_k=MATCHES_MAX, where=where)
@@ -127,15 +139,15 @@ class ConversationReader:
             found = found[found < before]
         stored = self._events.read(found[-max(last, READ_MAX) :].tolist())
         same = [
-            (each.sequence, event) for each, event in zip(stored, _decoded(stored), strict=True) if event.scope == scope
+            (each.sequence, event) for each, event in zip(stored, _decoded(stored), strict=True) if _is_of(event, scope)
         ]
         newest = same[-last:] if last else []
         return [event for _, event in newest], newest[0][0] if newest else 0
 
-    def _context(self, scope: Scope, conversation: str, before: int) -> tuple[list[Event], str]:
+    def _context(self, scope: Scope, conversation: str, before: int) -> tuple[list[Event], Event | None]:
         earlier, _ = self._newest(scope, conversation, self._limits.earlier_max, before)
         summaries = self._events.window(_of(SUMMARY_TYPE, scope, conversation), limit=READ_MAX).events
-        summary = next((event.content for event in _decoded(summaries) if event.scope == scope), "")
+        summary = next((event for event in _decoded(summaries) if _is_of(event, scope)), None)
         return earlier, summary
 
 
@@ -175,6 +187,10 @@ def _known(match: SemanticMatch) -> Known:
 
 def _of(event_type: str, scope: Scope, conversation: str) -> EventSelection:
     return EventSelection(scope=scope, event_types=frozenset({event_type}), conversation=conversation)
+
+
+def _is_of(event: Event, scope: Scope) -> bool:
+    return owner_values(event.scope) == owner_values(scope)
 
 
 def _decoded(stored: Iterable[StoredEvent]) -> list[Event]:

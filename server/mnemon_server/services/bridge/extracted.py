@@ -16,7 +16,7 @@ from mnemon_server.domain.conflicts import Relation, RelationType
 from mnemon_server.domain.conversations import SUMMARY_TYPE
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.events import Event
-from mnemon_server.domain.records import MetadataValue
+from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.domain.semantic import ConflictPolicy, SaveSemantic, SemanticMemory
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.bridge.routing import SOURCE_DEFAULT, Skip
@@ -81,14 +81,16 @@ async def prepared(
         yield ExtractedBatch(statements, programs, sources)
 
 
-def summary_event(event_id: str, newest: Event, summary: str, now: datetime) -> Event:
-    """The event of a summary of the conversation up to its newest message, written now."""
+def summary_event(event_id: str, newest: Event, scope: Scope, summary: str, now: datetime) -> Event:
+    """The event of a summary of the conversation up to its newest message, written now, with the scope of what was
+    read.
+    """
     return Event(
         event_id=event_id,
         event_type=SUMMARY_TYPE,
         event_time=now,
         content=summary,
-        scope=newest.scope,
+        scope=scope,
         source=SUMMARY_SOURCE,
         record_time=now,
         conversation=newest.conversation,

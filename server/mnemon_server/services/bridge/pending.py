@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.domain.encoding import scope_values
+from mnemon_server.domain.encoding import owner_values
 from mnemon_server.domain.events import Event
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.background.offload import Offload
@@ -204,6 +204,6 @@ class PendingBatches:
 
 
 def conversation_hash(event: Event, secret: bytes) -> str:
-    """The keyed hash of an event's conversation and scope, in hexadecimal digits."""
-    named: Sequence[str] = (*scope_values(event.scope), event.conversation)
+    """The keyed hash of an event's conversation and owner, in hexadecimal digits."""
+    named: Sequence[str] = (*owner_values(event.scope), event.conversation)
     return hmac.digest(secret, json.dumps(named).encode(), "sha256").hex()

@@ -12,6 +12,7 @@ from mnemon_server.domain.bridge.extraction import Extraction, ExtractionRequest
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.events import Event
+from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.background.offload import completion
@@ -78,7 +79,7 @@ class BatchSettling:
         sources = {event.event_id: event for event in messages}
         is_whole = len(messages) == len(batch.sequences)
         if is_whole and answer.summary:
-            await self._record_summary(batch, messages[-1], answer.summary)
+            await self._record_summary(batch, messages[-1], request.scope, answer.summary)
         is_erased = False
 
         async with prepared(self._semantic, answer, request, sources) as statements:
@@ -144,8 +145,8 @@ class BatchSettling:
             return
         self._pending.apply(changed)
 
-    async def _record_summary(self, batch: PendingBatch, newest: Event, summary: str) -> None:
-        event = summary_event(self._summary_id(batch.sequences), newest, summary, self._clock())
+    async def _record_summary(self, batch: PendingBatch, newest: Event, scope: Scope, summary: str) -> None:
+        event = summary_event(self._summary_id(batch.sequences), newest, scope, summary, self._clock())
         [receipt] = await completion(self._vault.events.append([EventWrite(event, id_is_new=False)]))
         if isinstance(receipt, MnemonError):
             raise receipt

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -17,6 +17,8 @@ from mnemon_server.domain.conflicts import (
     SourceStrategy,
     TimestampStrategy,
 )
+from mnemon_server.domain.encoding import owner_values
+from mnemon_server.domain.origins import least_trusted, with_origin
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.conflicts.arbitration import source_priority
@@ -311,7 +313,8 @@ def _time(first: datetime | None, second: datetime | None, strategy: TimestampSt
 
 
 def _scope(first: Scope, second: Scope) -> Scope:
-    return Scope(*(getattr(second, field.name) or getattr(first, field.name) for field in fields(Scope)))
+    owner = (late or early for late, early in zip(owner_values(second), owner_values(first), strict=True))
+    return with_origin(Scope(*owner), least_trusted((second, first)))
 
 
 def _embedding(first: SemanticMemory, second: SemanticMemory, content: str) -> tuple[float, ...] | None:

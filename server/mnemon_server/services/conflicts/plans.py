@@ -11,6 +11,7 @@ from mnemon_server.domain.conflicts import (
     Decision,
 )
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.origins import may_settle
 from mnemon_server.domain.rules import ResolvedRule
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
 from mnemon_server.services.conflicts.arbitration import arbitrate, no_conflict
@@ -48,7 +49,7 @@ class Plan:
     rule: str = ""
     found: Found = NOTHING_FOUND
     settled: Settled | None = None
-    """None if there is no conflict, or if conflicts are only named."""
+    """None if there is no conflict, or if conflicts are only named: the policy may say so, or the origins."""
 
     @property
     def conflicts(self) -> tuple[Conflict, ...]:
@@ -68,7 +69,10 @@ def plan_save(reader: Reader, registry: MergeRuleRegistry, new: NewSemantic, *, 
     # A judge may read what the model does not.
     compared = candidate if new.is_read or new.judged else replace(candidate, embedding=None)
     found = find_conflicts(reader, compared, rule.detection, limit=shown, deciding=resolve, judged=new.judged)
-    settled = _settle(candidate, found.opponents[0].memory, rule) if resolve and found.opponents else None
+    worst = found.opponents[0].memory if found.opponents else None
+    settled = (
+        _settle(candidate, worst, rule) if resolve and worst and may_settle(candidate.scope, worst.scope) else None
+    )
     return Plan(candidate=candidate, rule=rule.name, found=found, settled=settled)
 
 

@@ -118,6 +118,7 @@ async def _recalled(
             max_tokens=max(tokens_max, 1),
             tokenizer=query.tokenizer,
             min_relevance=query.min_relevance,
+            min_trust=query.min_trust,
             excluded=frozenset(each.event_id for each in asked.newest[:taken]),
         ),
         room=room,

@@ -17,17 +17,21 @@ from mnemon_server.domain.conversations import (
     StoredMessage,
     ToolCall,
 )
-from mnemon_server.domain.encoding import scope_values
+from mnemon_server.domain.encoding import owner_values
 from mnemon_server.domain.events import MESSAGE_TYPE, Event, StoredEvent
+from mnemon_server.domain.origins import Origin
+from mnemon_server.domain.records import Scope
 from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.wire.events import decode
 
 _DIGEST_BYTES = 16
+_ORIGINS = {"user": Origin.USER, "assistant": Origin.AGENT, "tool": Origin.TOOL}
+"""The origins of messages by their roles."""
 
 
 def event_id_of(conversation: ConversationKey, message_id: str) -> str:
     """The id of the event of a message. `conversation` has the whole scope of its messages."""
-    named = json.dumps([*scope_values(conversation.scope), conversation.conversation_id, message_id])
+    named = json.dumps([*owner_values(conversation.scope), conversation.conversation_id, message_id])
     return f"message:{blake2b(named.encode(), digest_size=_DIGEST_BYTES).hexdigest()}"
 
 
@@ -44,13 +48,21 @@ def to_event(conversation: ConversationKey, message: Message, now: datetime) -> 
         event_time=message.time or now,
         # An event must not be blank, and a message may be.
         content="" if message.content.isspace() else message.content,
-        scope=conversation.scope,
+        scope=_scope(conversation.scope, message),
         importance=message.importance,
         source=message.role,
         metadata={**message.metadata, SPEAKER_KEY: message.speaker},
         conversation=conversation.conversation_id,
         payload=payload_of(message),
     )
+
+
+def _scope(scope: Scope, message: Message) -> Scope:
+    """The scope with the origin that the role tells, unless the caller names one."""
+    origin = _ORIGINS.get(message.role)
+    if scope.origin or origin is None:
+        return scope
+    return replace(scope, origin=str(origin), origin_name=message.name if origin is Origin.TOOL else "")
 
 
 def payload_of(message: Message) -> str:

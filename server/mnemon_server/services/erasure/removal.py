@@ -8,6 +8,7 @@ from itertools import groupby
 from mnemon_server.domain.bridge import PruneAction, RoutingPolicy
 from mnemon_server.domain.collections import SEMANTIC, VERSIONS
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import scope_values
 from mnemon_server.domain.events import Event
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, VERSIONED, RecordKind, versions_of
@@ -130,8 +131,7 @@ def _read(vault: Vault, sequences: list[int]) -> list[Event]:
 
 def _by_scope(events: Sequence[Event]) -> Iterator[tuple[Scope, list[Event]]]:
     def key(event: Event) -> tuple[str, ...]:
-        scope = event.scope
-        return scope.user, scope.persona, scope.household, scope.agent, scope.project
+        return scope_values(event.scope)
 
     for _, run in groupby(sorted(events, key=key), key=key):
         some = [*run]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX, QUERY_BYTES_MAX
+from mnemon_server.domain.encoding import scope_values
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.events import (
     CONTEXT_BYTES_MAX,
@@ -27,6 +28,7 @@ from mnemon_server.domain.events import (
     WindowQuery,
 )
 from mnemon_server.domain.filters import expression_violations
+from mnemon_server.domain.origins import is_sound_origin
 from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.domain.validation import (
     REQUEST_ID_BYTES_MAX,
@@ -169,14 +171,7 @@ def _range_violations(start: datetime | None, end: datetime | None) -> Iterable[
 
 
 def _is_sound_scope(scope: Scope) -> bool:
-    return (
-        scope.user != ""
-        and is_id(scope.user)
-        and is_id(scope.persona)
-        and is_id(scope.household)
-        and is_id(scope.agent)
-        and is_id(scope.project)
-    )
+    return scope.user != "" and all(map(is_id, scope_values(scope))) and is_sound_origin(scope)
 
 
 def _has_utc(time: datetime) -> bool:

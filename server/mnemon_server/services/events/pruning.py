@@ -71,7 +71,7 @@ class Pruning:
             None if self.before is None else to_utc(self.before),
             where.scope,
             sorted(where.event_types),
-            [where.min_importance, where.conversation, where.start, where.end, repr(where.expression)],
+            [where.min_importance, where.conversation, where.start, where.end, repr(where.expression), where.without],
         )
 
 

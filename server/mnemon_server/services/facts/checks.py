@@ -26,6 +26,7 @@ from mnemon_server.domain.validation import (
     metadata_violations,
     request_id_violations,
     revision_violations,
+    scope_violations,
     share_violations,
     text_violations,
 )
@@ -44,6 +45,7 @@ def put_violations(request: PutFact, dimension: int) -> Iterable[FieldViolation]
         yield from key_violations(request.key, "fact.key")
     yield from value_violations(request.value, "fact.value")
     yield from metadata_violations(request.metadata, "fact.metadata")
+    yield from scope_violations(request.source, "fact")
     if request.ttl is not None and not timedelta(0) < request.ttl <= TTL_MAX:
         yield FieldViolation("fact.ttl", f"must be more than 0 and at most {TTL_MAX.days:,} days; unset means for ever")
     yield from _index_violations(request.index, "fact.index")

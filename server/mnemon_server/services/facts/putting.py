@@ -175,9 +175,10 @@ async def _off_loop(requests: Sequence[PutFact], inspect: Callable[[Sequence[Put
 
 
 def _unprepared(request: PutFact) -> DocumentWrite:
-    """The part of the record that decides the fact's owner: its namespace."""
+    """The parts of the record that decide who may write it."""
     return DocumentWrite(
-        document=Document("", "", fields={"namespace": encode_namespace(request.namespace)}), passages=()
+        document=Document("", "", scope=request.source, fields={"namespace": encode_namespace(request.namespace)}),
+        passages=(),
     )
 
 
@@ -244,4 +245,5 @@ def _key(request: PutFact) -> RequestKey | None:
         request.mode,
         vector_bytes(request.embedding),
         request.expected_revision,
+        request.source,
     )

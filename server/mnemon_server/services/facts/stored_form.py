@@ -34,6 +34,7 @@ def to_document(fact: Fact, content: str, *, embedding: str = "") -> Document:
         record_id(fact.namespace, fact.key),
         content,
         normalised_metadata(filterable(fact.value, own)),
+        scope=fact.source,
         fields={
             "namespace": encode_namespace(fact.namespace),
             "fact_key": fact.key,
@@ -70,6 +71,7 @@ def to_fact(document: Document, *, versions: bool = False, as_text: bool = False
         index=_decode_index(str(fields["indexing"])),
         versions=tuple(_versions(str(fields["versions"]), value_of)) if versions else (),
         embeddings=tuple(passage.embedding for passage in document.passages if passage.embedding),
+        source=document.scope,
     )
 
 

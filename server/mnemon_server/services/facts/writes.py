@@ -9,6 +9,7 @@ from hashlib import blake2b
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import ORIGIN_FIELDS
 from mnemon_server.domain.errors import FactExistsError, FactNotFoundError, RevisionMismatchError
 from mnemon_server.domain.facts import (
     Fact,
@@ -21,7 +22,8 @@ from mnemon_server.domain.facts import (
     value_violations,
 )
 from mnemon_server.domain.namespaces import Namespace, decode_labels
-from mnemon_server.domain.records import WriteOutcome, WriteReceipt
+from mnemon_server.domain.origins import least_trusted
+from mnemon_server.domain.records import Scope, WriteOutcome, WriteReceipt
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput
@@ -138,6 +140,8 @@ def with_changes(fact: Fact, changes: FactValue) -> PutFact:
         metadata=fact.metadata,
         ttl=fact.ttl,
         index=fact.index,
+        # The rest of the value stays, so an agent's change does not make it more trusted.
+        source=least_trusted((fact.source, Scope())),
         expected_revision=fact.revision,
     )
 
@@ -208,6 +212,7 @@ def _fact(new: PreparedFact, known: Document | None, now: datetime) -> Fact:
         ttl=request.ttl,
         expires_at=None if request.ttl is None else now + request.ttl,
         index=request.index,
+        source=request.source,
     )
 
 
@@ -219,6 +224,7 @@ def _document(new: PreparedFact, fact: Fact) -> Document:
 def _changes(known: Document, new: Document, updated_at: datetime | None) -> tuple[str, ...]:
     """The fields that the new document changes, by their names in the change feed."""
     names = [name for field, name in _CHANGES.items() if known.fields.get(field) != new.fields.get(field)]
+    names += [name for name in ORIGIN_FIELDS if getattr(known.scope, name) != getattr(new.scope, name)]
     if updated_at is not None and known.fields.get("updated_at") != new.fields.get("updated_at"):
         names.append("update_time")
     return tuple(names)

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeLogState, ChangeSlice
 from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.encoding import scope_values
 from mnemon_server.domain.errors import CursorExpiredError, InvalidArgumentError
 from mnemon_server.domain.feed import (
     EVERYTHING,
@@ -466,7 +467,7 @@ def _count_within(changes: Sequence[Change], bytes_max: int) -> int:
 
 
 def _length(scope: Scope) -> int:
-    return len(scope.user) + len(scope.household) + len(scope.persona) + len(scope.agent) + len(scope.project)
+    return sum(map(len, scope_values(scope)))
 
 
 def _check_kept(position: int, floor: int) -> None:

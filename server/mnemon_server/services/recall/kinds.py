@@ -15,6 +15,7 @@ from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.memories import MemoryFilter, MemoryMatch, MemoryQuery
 from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.origins import not_from
 from mnemon_server.domain.recall import Diagnostics, RecallItem, RecallQuery, RecordReference
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.domain.semantic import SemanticFilter, SemanticMatch, SimilarQuery
@@ -60,7 +61,8 @@ class Question(NamedTuple):
 
     def condition(self, kind: RecordKind) -> Expression | None:
         """The caller's filter for this kind."""
-        return next((expression for named, expression in self.query.filters if named is kind), None)
+        given = next((expression for named, expression in self.query.filters if named is kind), None)
+        return given if kind is RecordKind.EVENT else joined([given, not_from(self.query.without)])
 
     def recorded(self) -> Expression | None:
         """The condition that an event was recorded by the moment that is asked about."""
@@ -71,7 +73,7 @@ class Question(NamedTuple):
         """The events that are asked about, of all scopes."""
         query = self.query
         expression = joined([self.condition(RecordKind.EVENT), self.recorded()])
-        return EventSelection(start=query.start, end=query.end, expression=expression)
+        return EventSelection(start=query.start, end=query.end, expression=expression, without=query.without)
 
     def turns(self, conversation: ConversationKey) -> EventSelection:
         """The messages of a conversation that are asked about."""
@@ -182,6 +184,7 @@ def _of_fact(match: FactMatch) -> RecallItem:
         keyword=match.keyword_score,
         time=fact.created_at,
         update_time=fact.updated_at,
+        scope=fact.source,
         metadata=fact.metadata,
     )
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from mnemon_server.domain.conversations import ConversationKey
 from mnemon_server.domain.events import MESSAGE_TYPE, EventSelection
+from mnemon_server.domain.origins import without_origin
 from mnemon_server.domain.recall import RecallItem, RecordReference
 from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.services.events.selections import selection
@@ -62,7 +63,8 @@ def neighbours(
     shown = [*best, *(item for item in messages[AROUND_BEST:] if is_question(item.content))]
     of_conversation = defaultdict[ConversationKey, list[RecallItem]](list)
     for item in shown:
-        of_conversation[ConversationKey(scope=item.scope, conversation_id=item.conversation)].append(item)
+        key = ConversationKey(scope=without_origin(item.scope), conversation_id=item.conversation)
+        of_conversation[key].append(item)
     around: dict[RecordReference, list[int]] = {}
     for key, items in of_conversation.items():
         sequences = events.sequences(selection(where(key)))

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.origins import without_origin
 from mnemon_server.domain.records import METADATA_KEYS_MAX, MetadataValue, Scope, metadata_key_problem
 from mnemon_server.domain.validation import metadata_violations
 from mnemon_server.ranking.heads import Heads
@@ -71,7 +72,8 @@ def is_part_of_scope(path: str) -> bool:
 def with_part(stored: Scope, given: Scope, path: str) -> Scope:
     """The stored scope, with the field that the path names taken from the given scope."""
     part = _SCOPE[path]
-    return replace(stored, **{part: getattr(given, part)})
+    new = replace(stored, **{part: getattr(given, part)})
+    return new if new.origin else without_origin(new)
 
 
 def _mask_violations(change: Change, fields: Collection[str], output_only: Collection[str]) -> Iterable[FieldViolation]:

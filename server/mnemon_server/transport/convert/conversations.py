@@ -23,6 +23,7 @@ from mnemon_server.domain.records import View
 from mnemon_server.services.background.offload import Pause
 from mnemon_server.transport.convert.archive import KINDS
 from mnemon_server.transport.convert.recall import answer_to_pb, read_tokenizer
+from mnemon_server.transport.convert.shared.filters import read_min_trust
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.wire.values import fill_metadata, fill_scope, fill_time, scope_of
 
@@ -94,6 +95,7 @@ def read_context(request: pb.GetConversationContextRequest) -> ContextQuery:
         kinds=tuple(reader.enum(f"kinds[{number}]", kind, KINDS) for number, kind in enumerate(request.kinds)),
         namespace=tuple(request.namespace),
         min_relevance=request.min_relevance,
+        min_trust=read_min_trust(reader, "min_trust", request),
     )
     reader.finish()
     return query

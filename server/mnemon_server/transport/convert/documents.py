@@ -30,7 +30,7 @@ from mnemon_server.services.documents.checks import (
     update_violations,
 )
 from mnemon_server.services.documents.filters import filter_violations, strict_violations
-from mnemon_server.transport.convert.shared.filters import read_filter
+from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require, vector_from_pb
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
@@ -286,5 +286,5 @@ def _where(reader: Reader, request: Filtered) -> DocumentFilter:
     return DocumentFilter(
         filters=metadata_from_pb(request.filters),
         scope=scope_of(message),
-        expression=read_filter(reader, "filter.filter", message.filter) if message.HasField("filter") else None,
+        expression=read_conditions(reader, message),
     )

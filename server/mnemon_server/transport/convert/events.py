@@ -31,6 +31,7 @@ from mnemon_server.domain.events import (
     WindowPage,
     WindowQuery,
 )
+from mnemon_server.domain.origins import less_trusted
 from mnemon_server.domain.records import Scope, View
 from mnemon_server.services.background.offload import Pause
 from mnemon_server.services.events.checks import (
@@ -39,7 +40,7 @@ from mnemon_server.services.events.checks import (
     selection_violations,
     window_violations,
 )
-from mnemon_server.transport.convert.shared.filters import read_filter
+from mnemon_server.transport.convert.shared.filters import read_filter, read_min_trust
 from mnemon_server.transport.convert.shared.reader import Reader, require
 from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.status import Failure
@@ -51,6 +52,7 @@ from mnemon_server.wire.values import (
     fill_relevance,
     fill_score,
     fill_time,
+    scope_from_pb,
     scope_of,
     time_from_pb,
     time_to_pb,
@@ -361,8 +363,7 @@ def read_pruning(request: pb.PruneEventsRequest) -> PruneTarget:
 @lru_cache(maxsize=4_096)
 def _scope(message: bytes) -> Scope:
     """The scope in a serialised message. Events of a stream share few, and its bytes take less time than its texts."""
-    scope = common_pb2.Scope.FromString(message)
-    return Scope(scope.user, scope.household, scope.persona, scope.agent, scope.project)
+    return scope_from_pb(common_pb2.Scope.FromString(message))
 
 
 def _note_event_time(reader: Reader, field: str, message: pb.EpisodicEvent) -> None:
@@ -378,6 +379,7 @@ def _selection(reader: Reader, request: Filtered, span: Span = _ANY_TIME) -> Eve
         return _EVERYTHING
     message: pb.EpisodicEventFilter = request.filter
     start, end = span
+    least = read_min_trust(reader, "filter.min_trust", message)
     return EventSelection(
         scope=scope_of(message),
         event_types=frozenset(message.event_types),
@@ -386,4 +388,5 @@ def _selection(reader: Reader, request: Filtered, span: Span = _ANY_TIME) -> Eve
         start=start,
         end=end,
         expression=read_filter(reader, "filter.filter", message.filter) if message.HasField("filter") else None,
+        without=less_trusted(least) if least else (),
     )

@@ -31,7 +31,7 @@ from mnemon_server.domain.facts import (
 )
 from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, View, WriteReceipt
+from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, Scope, View, WriteReceipt
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations, revision_violations
 from mnemon_server.services.background.offload import Pause, converted
 from mnemon_server.services.facts.checks import (
@@ -44,7 +44,7 @@ from mnemon_server.services.facts.checks import (
 )
 from mnemon_server.services.facts.stored_form import to_fact
 from mnemon_server.services.history.versions import VersionPage
-from mnemon_server.transport.convert.shared.filters import read_filter
+from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.json_values import fill_object, read_object
 from mnemon_server.transport.convert.shared.json_wire import struct_bytes
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
@@ -81,6 +81,8 @@ def _fill_all_but_values(target: pb.Fact, fact: Fact) -> None:
     target.key = fact.key
     if fact.metadata:
         fill_metadata(target.metadata, fact.metadata)
+    if fact.source.origin:
+        target.origin, target.origin_name = fact.source.origin, fact.source.origin_name
     target.revision = fact.revision
     fill_time(target.create_time, fact.created_at)
     fill_time(target.update_time, fact.updated_at)
@@ -292,6 +294,7 @@ def read_put(request: pb.PutFactRequest) -> PutFact:
         expected_revision=expected_revision(request),
         request_id=request.request_id,
         ack=reader.enum("ack", request.ack, ACK_LEVELS),
+        source=Scope(origin=fact.origin, origin_name=fact.origin_name),
     )
     reader.finish(put_violations(put, len(request.embedding)))
     return put
@@ -408,5 +411,5 @@ def _filter(reader: Reader, request: Filtered) -> FactFilter:
     return FactFilter(
         namespace=read_namespace(reader, "filter.namespace", message.namespace) if message.namespace else None,
         subtree=message.subtree,
-        where=read_filter(reader, "filter.filter", message.filter) if message.HasField("filter") else None,
+        where=read_conditions(reader, message),
     )

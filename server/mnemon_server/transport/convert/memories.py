@@ -40,7 +40,7 @@ from mnemon_server.services.memories.checks import (
     query_violations,
     update_violations,
 )
-from mnemon_server.transport.convert.shared.filters import read_filter
+from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require, vector_from_pb
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
@@ -361,5 +361,5 @@ def _filter(reader: Reader, message: pb.MemoryFilter) -> MemoryFilter:
         reinforced_from=reinforced_from,
         reinforced_to=reinforced_to,
         min_confidence=message.min_confidence if message.HasField("min_confidence") else None,
-        expression=read_filter(reader, "filter.filter", message.filter) if message.HasField("filter") else None,
+        expression=read_conditions(reader, message),
     )

@@ -18,7 +18,7 @@ from mnemon_server.services.background.offload import Pause
 from mnemon_server.transport.convert.archive import KINDS, KINDS_TO_PB
 from mnemon_server.transport.convert.events import fill_window_diagnostics
 from mnemon_server.transport.convert.semantic import fill_similarity_diagnostics
-from mnemon_server.transport.convert.shared.filters import read_filter
+from mnemon_server.transport.convert.shared.filters import read_filter, read_min_trust
 from mnemon_server.transport.convert.shared.reader import Reader, vector_from_pb
 from mnemon_server.wire.values import (
     VIEWS,
@@ -61,6 +61,7 @@ def read_recall(request: pb.RecallRequest) -> RecallQuery:
         min_confidence=request.min_confidence if request.HasField("min_confidence") else None,
         view=reader.enum("view", request.view, VIEWS),
         as_of=reader.as_of(request),
+        min_trust=read_min_trust(reader, "min_trust", request),
     )
     reader.finish()
     return query

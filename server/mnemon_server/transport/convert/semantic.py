@@ -31,7 +31,7 @@ from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
 from mnemon_server.services.semantic.checks import deletion_violations, query_violations, save_violations
 from mnemon_server.services.semantic.filters import filter_violations
 from mnemon_server.transport.convert.decisions import fill_conflicts, fill_decision
-from mnemon_server.transport.convert.shared.filters import read_filter
+from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require, vector_from_pb
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
@@ -304,5 +304,5 @@ def _filter(reader: Reader, message: pb.SemanticMemoryFilter) -> SemanticFilter:
         scope=scope_of(message),
         created_from=created_from,
         created_to=created_to,
-        expression=read_filter(reader, "filter.filter", message.filter) if message.HasField("filter") else None,
+        expression=read_conditions(reader, message),
     )

@@ -30,7 +30,7 @@ _SERVING = (values.HealthStatus.HEALTHY, values.HealthStatus.STARTING, values.He
 
 def _which_documents(command: Any) -> Any:
     """`--filter`, `--where` and the scope; the command gets `which`: those given, as arguments of the client."""
-    scopes = {name: click.option(f"--{name}", help=text) for name, text in opt.SCOPE_HELP.items()}
+    scopes = {name: click.option(opt.dashed(name), help=text) for name, text in opt.SCOPE_HELP.items()}
     options = {
         "filters": opt.filter_option("documents"),
         "comparisons": opt.where_option("documents", "metadata.year>=2020, agent!=claude"),
@@ -61,6 +61,7 @@ _lenient_option = click.option(
 @_lenient_option
 @opt.mode_option
 @opt.min_score_option
+@opt.min_trust_option
 @opt.json_option
 def search(session: Session, /, query: str, which: dict[str, Any], *, lenient: bool, **how: Any) -> None:
     """Find the documents nearest to QUERY, best first."""

@@ -4,6 +4,7 @@ What the parts of a filter may say depends on the service, which checks it itsel
 """
 
 from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
 
 from mnemon.v1 import common_pb2 as pb
 
@@ -19,6 +20,8 @@ from mnemon_server.domain.filters import (
     NoneOf,
     Operator,
 )
+from mnemon_server.domain.origins import NAMES, Origin, less_trusted, not_from
+from mnemon_server.services.reading.filter_expressions import joined
 from mnemon_server.transport.convert.shared.reader import Reader
 
 OPERATORS: Mapping[int, Operator] = {
@@ -34,6 +37,41 @@ def read_filter(reader: Reader, field: str, message: pb.Filter) -> Expression:
     reader.violations += wrong
     # None would mean that no filter was sent, which the service may refuse as well.
     return AllOf(()) if wrong or expression is None else expression
+
+
+class Trusting(Protocol):
+    """A message that may leave out records whose origins are less trusted."""
+
+    @property
+    def min_trust(self) -> str:
+        """The name of an origin; empty for any."""
+
+
+class Filtered(Trusting, Protocol):
+    """The filter of a request."""
+
+    @property
+    def filter(self) -> pb.Filter:
+        """Further conditions."""
+
+    def HasField(self, field_name: Literal["filter"], /) -> bool:  # noqa: N802 - protobuf's name
+        """Whether it is set."""
+
+
+def read_min_trust(reader: Reader, field: str, message: Trusting) -> Origin | None:
+    """The least trusted origin whose records are included; None includes all."""
+    try:
+        return Origin(message.min_trust) if message.min_trust else None
+    except ValueError:
+        reader.note(field, f"must be one of {NAMES}, or empty")
+        return None
+
+
+def read_conditions(reader: Reader, message: Filtered) -> Expression | None:
+    """The conditions in a filter apart from those with fields of their own: `filter` and `min_trust`."""
+    given = read_filter(reader, "filter.filter", message.filter) if message.HasField("filter") else None
+    least = read_min_trust(reader, "filter.min_trust", message)
+    return joined([given, not_from(less_trusted(least)) if least else None])
 
 
 class _Walk:

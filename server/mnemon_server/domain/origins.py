@@ -1,0 +1,89 @@
+"""Where records come from, and how far they are trusted."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.filters import AllOf, Condition, Expression, NoneOf, Operator
+from mnemon_server.domain.records import Scope
+
+
+class Origin(StrEnum):
+    """Where a record comes from, the most trusted first."""
+
+    USER = "user"
+    AGENT = "agent"
+    TOOL = "tool"
+    IMPORT = "import"
+    WEB = "web"
+
+
+_TRUST = {origin.value: place for place, origin in enumerate(reversed(Origin))}
+NAMES = ", ".join(map(repr, map(str, Origin)))
+
+
+def trust(origin: str) -> int:
+    """How far an origin is trusted; more is higher. An agent wrote what has no origin."""
+    return _TRUST[origin or Origin.AGENT]
+
+
+def may_settle(candidate: Scope, existing: Scope) -> bool:
+    """Whether a new statement may replace one that it contradicts, or be merged with it.
+
+    What comes from a tool, an import or the web never changes what is trusted more. An agent speaks for its user.
+    """
+    return trust(candidate.origin) >= min(trust(existing.origin), trust(Origin.AGENT))
+
+
+class Provenance(NamedTuple):
+    """Where some records come from: an origin, empty for records without one, and its name, or else any name."""
+
+    origin: str
+    name: str = ""
+
+
+def less_trusted(least: Origin) -> tuple[Provenance, ...]:
+    """The sources that are trusted less."""
+    return tuple(Provenance(origin) for origin in ("", *map(str, Origin)) if trust(origin) < trust(least))
+
+
+def not_from(sources: Sequence[Provenance]) -> Expression | None:
+    """Leaves out the records from these sources; None if there are no sources."""
+    named = (
+        AllOf((Condition("origin", Operator.EQ, (origin,)), Condition("origin_name", Operator.EQ, (name,))))
+        for origin, name in sources
+        if name
+    )
+    origins = tuple(origin for origin, name in sources if not name)
+    unnamed = [Condition("origin", Operator.IN, origins)] if origins else []
+    return NoneOf((*unnamed, *named)) if sources else None
+
+
+def least_trusted(scopes: Iterable[Scope]) -> Scope:
+    """The scope, of at least one, whose origin is trusted least; of several, the first."""
+    return min(scopes, key=lambda scope: trust(scope.origin))
+
+
+def with_origin(scope: Scope, source: Scope) -> Scope:
+    """A scope with the origin of another one."""
+    return replace(scope, origin=source.origin, origin_name=source.origin_name)
+
+
+def without_origin(scope: Scope) -> Scope:
+    """The owner alone."""
+    return with_origin(scope, Scope()) if scope.origin or scope.origin_name else scope
+
+
+def is_sound_origin(scope: Scope) -> bool:
+    """Whether `origin_violations` finds nothing."""
+    return scope.origin in _TRUST if scope.origin else not scope.origin_name
+
+
+def origin_violations(scope: Scope, field: str = "scope") -> Iterator[FieldViolation]:
+    """The violations in the origin of a record."""
+    if scope.origin and scope.origin not in _TRUST:
+        yield FieldViolation(f"{field}.origin", f"must be one of {NAMES}, or empty")
+    if scope.origin_name and not scope.origin:
+        yield FieldViolation(f"{field}.origin_name", f"names an origin, so {field}.origin must be one of {NAMES}")
