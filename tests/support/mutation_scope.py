@@ -71,8 +71,6 @@ EQUIVALENT: Mapping[str, str] = {
     "services/access/keys.py KeyRing._open: key_id -> True": _EMPTY,
     "services/access/keys.py KeyRing._open: not is_secret_of(digest, stored.previous_digest) or until is None or now >="
     " until -> not is_secret_of(digest, stored.previous_digest) or now >= until": "without a time, no former digest",
-    "services/access/issuers.py Issuer._bounds: role >= Role.ADMIN or not (self.users_claim or self.namespaces_claim)"
-    " -> role >= Role.ADMIN": "without claims that bind, there are no bounds, either",
     "services/access/tenants.py Tenants.quotas: tenant.quotas != UNLIMITED -> True": "none of its own are none",
     "services/access/tenants.py Tenants.delete: not marked and (await self.get(tenant)).deleted_at is None"
     " -> (await self.get(tenant)).deleted_at is None": "what was marked is deleted",

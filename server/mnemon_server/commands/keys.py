@@ -22,6 +22,7 @@ from mnemon_server.domain.access import (
     without_secret,
 )
 from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.origins import Origin
 
 if TYPE_CHECKING:
     from mnemon_server.engines.access_file import AccessFile
@@ -53,6 +54,13 @@ def keys() -> None:
     multiple=True,
     help='Bind it to the facts in this namespace, as users.ada; "*" for all.',
 )
+@click.option(
+    "--origin",
+    "origins",
+    type=click.Choice([*map(str, Origin)]),
+    multiple=True,
+    help="Let it write only records that come from here; repeatable.",
+)
 @click.option("--tenant", help=f"Whose key; by default, that of {DEFAULT_TENANT}. Operators belong to no tenant.")
 @with_folder
 def create(
@@ -61,20 +69,21 @@ def create(
     ttl_days: float | None,
     users: tuple[str, ...],
     namespaces: tuple[str, ...],
+    origins: tuple[str, ...],
     tenant: str | None,
     folder: DataFolder,
 ) -> None:
     """Make a key, and print its secret, which cannot be shown again. NAME says what it is for.
 
     A tenant begins to exist with its first key. With --user or --namespace, no other records exist for the key's
-    holder; both may be given several times.
+    holder; both may be given several times. With --origin, it writes only such records, and cannot change others.
     """
     ttl = None if ttl_days is None else span(ttl_days, timedelta(days=1))
     held = Role[role.upper()]
     whose = (NO_TENANT if held is Role.OPERATOR else DEFAULT_TENANT) if tenant is None else tenant
 
     async def make(ring: "KeyRing") -> NewSecret:
-        return await ring.create(whose, name, held, ttl, Bounds.of(users, namespaces))
+        return await ring.create(whose, name, held, ttl, Bounds.of(users, namespaces, origins))
 
     _show_secret(_run(folder, whose, make, create=True))
 
@@ -99,7 +108,7 @@ def list_keys(*, as_json: bool, tenant: str, folder: DataFolder) -> None:
     for row in rows:
         used = f"last used {row['last_use_time']}" if row["last_use_time"] else "never used"
         ends = f", ends {row['expire_time']}" if row["expire_time"] else ""
-        bound = "".join(f", {kind} {' '.join(row[kind])}" for kind in ("users", "namespaces") if row[kind])
+        bound = "".join(f", {kind} {' '.join(row[kind])}" for kind in ("users", "namespaces", "origins") if row[kind])
         about = f"created {row['create_time']}, {used}{ends}{bound}"
         echo(f"{row['key_id']}  {row['role']:8}  {row['name']}  ({about})", is_line=True)
 
@@ -169,6 +178,7 @@ def _row(key: ApiKey) -> dict[str, Any]:
         "previous_expire_time": text_of_time(key.previous_expires_at),
         "users": key.bounds.user_texts,
         "namespaces": key.bounds.namespace_texts,
+        "origins": [*key.bounds.origins],
     }
 
 

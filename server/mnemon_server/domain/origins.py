@@ -24,6 +24,11 @@ _TRUST = {origin.value: place for place, origin in enumerate(reversed(Origin))}
 NAMES = ", ".join(map(repr, map(str, Origin)))
 
 
+def is_origin(text: str) -> bool:
+    """Whether a text names an origin."""
+    return text in _TRUST
+
+
 def trust(origin: str) -> int:
     """How far an origin is trusted; more is higher. An agent wrote what has no origin."""
     return _TRUST[origin or Origin.AGENT]
@@ -83,7 +88,7 @@ def is_sound_origin(scope: Scope) -> bool:
 
 def origin_violations(scope: Scope, field: str = "scope") -> Iterator[FieldViolation]:
     """The violations in the origin of a record."""
-    if scope.origin and scope.origin not in _TRUST:
+    if scope.origin and not is_origin(scope.origin):
         yield FieldViolation(f"{field}.origin", f"must be one of {NAMES}, or empty")
     if scope.origin_name and not scope.origin:
         yield FieldViolation(f"{field}.origin_name", f"names an origin, so {field}.origin must be one of {NAMES}")

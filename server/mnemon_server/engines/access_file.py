@@ -40,7 +40,8 @@ CREATE TABLE api_key (
   previous_digest BLOB,
   previous_expire_time INTEGER,
   users TEXT,
-  namespaces TEXT
+  namespaces TEXT,
+  origins TEXT
 ) STRICT;
 CREATE INDEX api_key_tenant ON api_key (tenant);
 

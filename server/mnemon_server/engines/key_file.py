@@ -17,7 +17,7 @@ from mnemon_server.engines.promises.keys import KeyStore, StoredKey
 
 _READ = """
 SELECT position, key_id, tenant, name, role, create_time, expire_time, last_use_time, previous_expire_time, digest,
-  previous_digest, users, namespaces
+  previous_digest, users, namespaces, origins
 FROM api_key WHERE key_id = coalesce(?1, key_id) AND tenant = coalesce(?2, tenant) ORDER BY position
 """
 
@@ -40,8 +40,8 @@ class KeyFile(AccessTable, KeyStore):
                 return False
             connection.execute(
                 "INSERT INTO api_key"
-                " (key_id, tenant, name, role, create_time, expire_time, digest, users, namespaces) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " (key_id, tenant, name, role, create_time, expire_time, digest, users, namespaces, origins) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     key.key_id,
                     key.tenant,
@@ -76,7 +76,7 @@ class KeyFile(AccessTable, KeyStore):
         """See KeyStore."""
         with self._file.writing() as connection:
             connection.execute(
-                "UPDATE api_key SET users = ?, namespaces = ? WHERE key_id = ? AND tenant = ?",
+                "UPDATE api_key SET users = ?, namespaces = ?, origins = ? WHERE key_id = ? AND tenant = ?",
                 (*_bounds(bounds), key_id, tenant),
             )
             return connection.changes() > 0
@@ -102,7 +102,7 @@ def _begin_tenant(connection: apsw.Connection, key: ApiKey) -> None:
 
 def _stored(row: tuple[Any, ...]) -> StoredKey:
     position, key_id, tenant, name, role, created, expires, used, previous_expires, digest, previous, *bounds = row
-    users, namespaces = (json.loads(texts or "[]") for texts in bounds)
+    users, namespaces, origins = (json.loads(texts or "[]") for texts in bounds)
     key = ApiKey(
         key_id,
         tenant,
@@ -112,13 +112,14 @@ def _stored(row: tuple[Any, ...]) -> StoredKey:
         expires_at=_time(expires),
         last_used_at=_time(used),
         previous_expires_at=_time(previous_expires),
-        bounds=Bounds.stored(users, [*map(_decoded, namespaces)]),
+        bounds=Bounds.stored(users, [*map(_decoded, namespaces)], origins),
     )
     return StoredKey(position, key, digest, previous)
 
 
-def _bounds(bounds: Bounds) -> tuple[str, str]:
-    return json.dumps(bounds.user_texts), json.dumps([*map(_encoded, bounds.namespace_texts)])
+def _bounds(bounds: Bounds) -> tuple[str, str, str]:
+    namespaces = [*map(_encoded, bounds.namespace_texts)]
+    return json.dumps(bounds.user_texts), json.dumps(namespaces), json.dumps(bounds.origins)
 
 
 # A namespace is stored as facts store it: what was stored before labels could contain dots means what it meant.

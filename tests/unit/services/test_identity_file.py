@@ -33,6 +33,14 @@ def test_operators_belong_to_no_tenant(tmp_path: Path) -> None:
     assert read.certificates == {"dns:team.test": Principal("", "mtls:dns:team.test", Role.OPERATOR)}
 
 
+def test_callers_may_be_limited_to_origins(tmp_path: Path) -> None:
+    path = write_identities(tmp_path, "a.json", origins='["web", "import"]')
+    path.write_text(f'{path.read_text(encoding="utf-8")}\n{CERTIFICATE}\norigins = ["web"]\n', encoding="utf-8")
+    read = read_identity_file(path)
+    assert read.issuers[0].origins == ("import", "web")
+    assert read.certificates["dns:robot.test"].bounds.origins == ("web",)
+
+
 def test_a_file_of_keys_is_looked_for_beside_the_identity_file(tmp_path: Path) -> None:
     [issuer] = read_identity_file(write_identities(tmp_path, "keys/jwks.json")).issuers
     assert issuer.keys.file == tmp_path / "keys/jwks.json"
@@ -92,7 +100,9 @@ def test_an_issuer_that_says_too_little_or_too_much_is_refused(
         (CERTIFICATE.replace("writer", "operator"), "tenant must be left out for operators"),
         (CERTIFICATE.replace('tenant = "acme"', ""), "certificate dns:robot.test: tenant must be 1 to 63"),
         (CERTIFICATE + 'namespaces = ["a..b"]', r"namespaces\[0\]"),
+        (CERTIFICATE + 'origins = ["press"]', r"origins\[0\]: must be one of 'user', 'agent', 'tool', 'import', 'web'"),
         (CERTIFICATE.replace("writer", "admin") + 'users = ["ada"]', "role must be reader or writer"),
+        (CERTIFICATE.replace("writer", "admin") + 'origins = ["web"]', "role must be reader or writer"),
         ("[issuer]\nname = 'x'", r"must be written as \[\[issuer\]\] tables"),
         ("[[user]]", "'user' is not a key"),
         ("[[", "is not TOML"),

@@ -29,6 +29,7 @@ class AsyncKeys(AsyncService):
         tenant: str = "",
         users: Iterable[str] = (),
         namespaces: Iterable[str] = (),
+        origins: Iterable[str] = (),
         timeout: float | None = None,
     ) -> access.KeySecret:
         """Makes a key, and returns it with its secret, which cannot be shown again.
@@ -38,8 +39,10 @@ class AsyncKeys(AsyncService):
 
         `users` and `namespaces` bind the key: for its holder only the records of these users exist, and only the facts
         in these namespaces, such as "users.ada", and below them. "*" stands for all of a kind.
+        `origins` are those of the records that its holder may write, such as ["web"] for a program that reads the web:
+        it cannot change what comes from elsewhere.
         """
-        bounds = {"users": users, "namespaces": namespaces}
+        bounds = {"users": users, "namespaces": namespaces, "origins": origins}
         asked = request(pb.CreateKeyRequest, name=name, role=role, ttl=ttl, tenant=tenant, **bounds)
         return read(access.KeySecret, await self._call(self._stub.CreateKey, asked, timeout, repeatable=False))
 

@@ -231,9 +231,10 @@ as_of_option = click.option(
 min_score_option = click.option(
     "--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score."
 )
+ORIGINS = ("user", "agent", "tool", "import", "web")
 min_trust_option = click.option(
     "--min-trust",
-    type=click.Choice(("user", "agent", "tool", "import", "web")),
+    type=click.Choice(ORIGINS),
     help="Leave out what comes from a less trusted origin.",
 )
 mode_option = click.option(

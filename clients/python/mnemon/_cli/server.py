@@ -101,6 +101,7 @@ def _identity_table(found: Identity) -> RenderableType:
             "ends": found.expire_time.isoformat() if found.expire_time else "not by itself",
             "users": ", ".join(found.users),
             "namespaces": ", ".join(found.namespaces),
+            "origins": ", ".join(found.origins),
         }
     )
 
@@ -137,6 +138,13 @@ def list_keys(session: Session, *, tenant: str) -> None:
     callback=lambda context, parameter, value: [text for text in value if opt.labels(text)],
     help='Bind it to the facts in this namespace, as users.ada; "*" for all.',
 )
+@click.option(
+    "--origin",
+    "origins",
+    type=click.Choice(opt.ORIGINS),
+    multiple=True,
+    help="Let it write only records that come from here; repeatable.",
+)
 @_of_tenant
 @click.pass_obj
 def create_key(
@@ -146,6 +154,7 @@ def create_key(
     ttl_days: float | None,
     users: tuple[str, ...],
     namespaces: tuple[str, ...],
+    origins: tuple[str, ...],
     tenant: str,
 ) -> None:
     """Make a key, and print its secret, which cannot be shown again. NAME says what it is for.
@@ -153,7 +162,9 @@ def create_key(
     With --user or --namespace, no other records exist for the key's holder; both may be given several times.
     """
     ttl = None if ttl_days is None else span(ttl_days, timedelta(days=1))
-    made = session.client.keys.add(name, role=role, ttl=ttl, tenant=tenant, users=users, namespaces=namespaces)
+    made = session.client.keys.add(
+        name, role=role, ttl=ttl, tenant=tenant, users=users, namespaces=namespaces, origins=origins
+    )
     _show_secret(made)
 
 
@@ -191,7 +202,7 @@ def _is_last_admin(keys: list[ApiKey], key_id: str) -> bool:
     lasting = [
         key.key_id
         for key in keys
-        if key.role is Role.ADMIN and key.expire_time is None and not (key.users or key.namespaces)
+        if key.role is Role.ADMIN and key.expire_time is None and not (key.users or key.namespaces or key.origins)
     ]
     return lasting == [key_id]
 
@@ -207,7 +218,8 @@ def _key_line(key: ApiKey) -> str:
     ends = f", ends {key.expire_time:%Y-%m-%d %H:%M} UTC" if key.expire_time else ""
     users = f", users {' '.join(key.users)}" if key.users else ""
     namespaces = f", namespaces {' '.join(key.namespaces)}" if key.namespaces else ""
-    about = f"created {key.create_time:%Y-%m-%d}, {used}{ends}{users}{namespaces}"
+    origins = f", origins {' '.join(key.origins)}" if key.origins else ""
+    about = f"created {key.create_time:%Y-%m-%d}, {used}{ends}{users}{namespaces}{origins}"
     return f"{key.key_id}  {key.role:8}  {key.name}  ({about})"
 
 

@@ -39,6 +39,8 @@ class ApiKey(JsonValue):
     """The users whose records exist for its holder, or "*" for all. Without these and namespaces, it has no bounds."""
     namespaces: tuple[str, ...] = ()
     """The namespaces whose facts exist for its holder, with those below them, such as "users.ada"; or "*" for all."""
+    origins: tuple[str, ...] = ()
+    """The origins of the records that its holder may write, the most trusted first; empty means any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +74,5 @@ class Identity(JsonValue):
     """The users whose records exist for the caller, or "*" for all. Without these and namespaces: no bounds."""
     namespaces: tuple[str, ...] = ()
     """The namespaces whose facts exist for the caller, or "*" for all."""
+    origins: tuple[str, ...] = ()
+    """The origins of the records that the caller may write, the most trusted first; empty means any."""

@@ -100,6 +100,7 @@ class ApiKey(_message.Message):
     PREVIOUS_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     USERS_FIELD_NUMBER: _builtins.int
     NAMESPACES_FIELD_NUMBER: _builtins.int
+    ORIGINS_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
     """Identifies the key; it is part of its secret, and in the log."""
     name: _builtins.str
@@ -130,6 +131,10 @@ class ApiKey(_message.Message):
     def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The namespaces whose facts exist for its holder, each with those below it, such as "users.ada"; or "*" for all."""
 
+    @_builtins.property
+    def origins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The origins of the records that its holder may write, the most trusted first; empty means any."""
+
     def __init__(
         self,
         *,
@@ -142,10 +147,11 @@ class ApiKey(_message.Message):
         previous_expire_time: _timestamp_pb2.Timestamp | None = ...,
         users: _abc.Iterable[_builtins.str] | None = ...,
         namespaces: _abc.Iterable[_builtins.str] | None = ...,
+        origins: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "previous_expire_time", b"previous_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "key_id", b"key_id", "last_use_time", b"last_use_time", "name", b"name", "namespaces", b"namespaces", "previous_expire_time", b"previous_expire_time", "role", b"role", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "key_id", b"key_id", "last_use_time", b"last_use_time", "name", b"name", "namespaces", b"namespaces", "origins", b"origins", "previous_expire_time", b"previous_expire_time", "role", b"role", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -163,6 +169,7 @@ class CreateKeyRequest(_message.Message):
     TENANT_FIELD_NUMBER: _builtins.int
     USERS_FIELD_NUMBER: _builtins.int
     NAMESPACES_FIELD_NUMBER: _builtins.int
+    ORIGINS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Required. What it is for; at most 128 bytes, not blank."""
     role: Global___Role.ValueType
@@ -189,6 +196,13 @@ class CreateKeyRequest(_message.Message):
         all. A key with users and without namespaces has no facts, and one with namespaces and without users only facts.
         """
 
+    @_builtins.property
+    def origins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The origins of the records that its holder may write: "user", "agent", "tool", "import" or "web"; see Scope. New
+        records get the least trusted of them, if the request names none. Records of other origins can be read, but not be
+        changed, confirmed, merged or removed. For readers and writers only; empty means any.
+        """
+
     def __init__(
         self,
         *,
@@ -198,10 +212,11 @@ class CreateKeyRequest(_message.Message):
         tenant: _builtins.str = ...,
         users: _abc.Iterable[_builtins.str] | None = ...,
         namespaces: _abc.Iterable[_builtins.str] | None = ...,
+        origins: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespaces", b"namespaces", "role", b"role", "tenant", b"tenant", "ttl", b"ttl", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespaces", b"namespaces", "origins", b"origins", "role", b"role", "tenant", b"tenant", "ttl", b"ttl", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -429,6 +444,7 @@ class WhoAmIResponse(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     USERS_FIELD_NUMBER: _builtins.int
     NAMESPACES_FIELD_NUMBER: _builtins.int
+    ORIGINS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Whose records the caller works on; empty for an operator."""
     subject: _builtins.str
@@ -449,6 +465,10 @@ class WhoAmIResponse(_message.Message):
     def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The namespaces whose facts exist for the caller, or "*" for all."""
 
+    @_builtins.property
+    def origins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The origins of the records that the caller may write, the most trusted first; empty means any."""
+
     def __init__(
         self,
         *,
@@ -458,10 +478,11 @@ class WhoAmIResponse(_message.Message):
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         users: _abc.Iterable[_builtins.str] | None = ...,
         namespaces: _abc.Iterable[_builtins.str] | None = ...,
+        origins: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "namespaces", b"namespaces", "role", b"role", "subject", b"subject", "tenant", b"tenant", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "namespaces", b"namespaces", "origins", b"origins", "role", b"role", "subject", b"subject", "tenant", b"tenant", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

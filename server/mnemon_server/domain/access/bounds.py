@@ -17,6 +17,7 @@ from mnemon_server.domain.namespaces import (
     span_of,
     starts_with,
 )
+from mnemon_server.domain.origins import NAMES, Origin, is_origin, trust
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.validation import id_violations
 
@@ -40,47 +41,59 @@ class Bounds:
     """In order, each once; None means all, and records without a user as well."""
     namespaces: tuple[Namespace, ...] | None = None
     """Each with those below it; None means all."""
+    origins: tuple[str, ...] = ()
+    """The origins of which the caller writes records, the most trusted first; empty means any. Others are only read."""
 
     @classmethod
-    def of(cls, users: Sequence[str], namespaces: Sequence[str]) -> "Bounds":
-        """Reads them from texts: users, and namespaces such as "users.ada", with a backslash before a dot within a
-        label. ALL stands for all of a kind; without any entry of either kind, there are no bounds.
+    def of(cls, users: Sequence[str], namespaces: Sequence[str], origins: Sequence[str] = ()) -> "Bounds":
+        """Reads them from texts: users, namespaces such as "users.ada", with a backslash before a dot within a label,
+        and origins. ALL stands for all users or namespaces; without any entry of either kind, all records exist for the
+        caller.
 
         Raises:
             InvalidArgumentError: an entry is not valid.
         """
-        if violations := [*_user_violations(users), *_namespace_violations(namespaces)]:
+        if violations := [*_user_violations(users), *_namespace_violations(namespaces), *_origin_violations(origins)]:
             raise InvalidArgumentError(violations)
-        return cls.stored(users, namespaces)
+        return cls.stored(users, namespaces, origins)
 
     @classmethod
-    def stored(cls, users: Sequence[str], namespaces: Sequence[str]) -> "Bounds":
+    def stored(cls, users: Sequence[str], namespaces: Sequence[str], origins: Sequence[str] = ()) -> "Bounds":
         """Reads texts that were checked when they were stored; an earlier version allowed blank ones."""
+        written = tuple(sorted(set(origins), key=trust, reverse=True))
         if not users and not namespaces:
-            return UNBOUNDED
+            return cls(origins=written) if written else UNBOUNDED
         distinct = set(map(namespace_labels, namespaces))
         return cls(
             None if ALL in users else tuple(sorted(set(users))),
             None if ALL in namespaces else tuple(map(Namespace.stored, sorted(distinct, key=namespace_text))),
+            written,
         )
 
     def __bool__(self) -> bool:
+        """Whether there may be records that the caller cannot read or write."""
+        return self.is_narrow or bool(self.origins)
+
+    @property
+    def is_narrow(self) -> bool:
         """Whether any record may be outside."""
         return self.users is not None or self.namespaces is not None
 
     @property
     def user_texts(self) -> list[str]:
         """The users as `of` reads them."""
-        return [] if not self else [ALL] if self.users is None else [*self.users]
+        return [] if not self.is_narrow else [ALL] if self.users is None else [*self.users]
 
     @property
     def namespace_texts(self) -> list[str]:
         """The namespaces as `of` reads them."""
-        return [] if not self else [ALL] if self.namespaces is None else [*map(namespace_text, self.namespaces)]
+        return (
+            [] if not self.is_narrow else [ALL] if self.namespaces is None else [*map(namespace_text, self.namespaces)]
+        )
 
     def digest(self, secret: bytes, purpose: bytes) -> bytes:
         """16 bytes that differ between bounds, and that only the holder of the secret can tell."""
-        text = json.dumps([self.user_texts, self.namespace_texts]).encode()
+        text = json.dumps([self.user_texts, self.namespace_texts, *map(str, self.origins)]).encode()
         return hmac.digest(secret, purpose + b"\0" + text, "sha256")[:_DIGEST_BYTES]
 
     @property
@@ -150,6 +163,38 @@ class Bounds:
             return replace(scope, user=self.users[0])
         raise PermissionDeniedError(f"scope.user must be {_choice(self.users)}: your credential is bound to that")
 
+    def sourced(self, scope: Scope) -> Scope:
+        """The scope of a new record with the origin that it gets: the least trusted of the caller's, if it names none.
+
+        Raises:
+            PermissionDeniedError: the caller may not write records of this origin.
+        """
+        if not self.origins or scope.origin in self.origins:
+            return scope
+        if not scope.origin:
+            return replace(scope, origin=self.origins[-1])
+        raise PermissionDeniedError(f"scope.origin must be {_choice(self.origins)}: your credential is bound to that")
+
+    def may_change(self, scope: Scope) -> bool:
+        """Whether the caller may change a stored record, as far as its origin says."""
+        return not self.origins or (scope.origin or Origin.AGENT) in self.origins
+
+    def check_change(self, scope: Scope) -> None:
+        """Raises PermissionDeniedError unless `may_change`."""
+        if not self.may_change(scope):
+            found = repr(scope.origin) if scope.origin else "not set"
+            raise PermissionDeniedError(
+                f"the record's origin is {found}, and must be {_choice(self.origins)}: your credential is bound to that"
+            )
+
+    def foreign(self) -> Expression | None:
+        """The records that the caller may not change because of their origins; None if there are none."""
+        if not self.origins:
+            return None
+        changeable = {*self.origins, *(("",) if Origin.AGENT in self.origins else ())}
+        others = tuple(origin for origin in ("", *map(str, Origin)) if origin not in changeable)
+        return Condition("origin", Operator.IN, others)
+
     def check_namespace(self, text: str) -> None:
         """Raises PermissionDeniedError if a fact in this encoded namespace would not exist for the caller."""
         if self.namespaces is not None and not any(text.startswith(encode_namespace(one)) for one in self.namespaces):
@@ -175,6 +220,14 @@ def _user_violations(users: Sequence[str]) -> Iterator[FieldViolation]:
         if not user:
             yield FieldViolation(f"users[{i}]", f'must name a user, or be "{ALL}" for all')
         yield from id_violations(user, f"users[{i}]")
+
+
+def _origin_violations(origins: Sequence[str]) -> Iterator[FieldViolation]:
+    if len(origins) > len(Origin):
+        yield FieldViolation("origins", f"must have at most {len(Origin)} entries")
+    for i, origin in enumerate(origins[: len(Origin)]):
+        if not is_origin(origin):
+            yield FieldViolation(f"origins[{i}]", f"must be one of {NAMES}")
 
 
 def _namespace_violations(namespaces: Sequence[str]) -> Iterator[FieldViolation]:

@@ -155,7 +155,7 @@ def check_key(tenant: str, name: str, role: Role, ttl: timedelta | None, bounds:
     if role is not Role.OPERATOR and tenant == NO_TENANT:
         violations.append(FieldViolation("tenant", f"must be the tenant of the {role.name.lower()}"))
     if role >= Role.ADMIN and bounds:
-        violations.append(FieldViolation("role", "must be reader or writer for a key with users or namespaces"))
+        violations.append(FieldViolation("role", "must be reader or writer for a key with bounds or origins"))
     if violations:
         raise InvalidArgumentError(violations)
 

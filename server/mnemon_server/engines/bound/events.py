@@ -34,6 +34,7 @@ from mnemon_server.engines.promises.events import (
     WindowSlice,
 )
 from mnemon_server.engines.promises.values import Fits, Vector
+from mnemon_server.wire.events import decode
 
 
 class BoundEvents:
@@ -60,6 +61,10 @@ class BoundEvents:
     def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
         """See Timeline."""
         return write_own(writes, self._owned, self._events.append)
+
+    def may_record(self, origin: str) -> bool:
+        """See Timeline."""
+        return not self._bounds.origins or origin in self._bounds.origins
 
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
         """See Timeline."""
@@ -112,7 +117,7 @@ class BoundEvents:
 
     def _owned(self, write: EventWrite) -> EventWrite:
         request = self._own(write.request)
-        event = replace(write.event, scope=self._bounds.owned(write.event.scope))
+        event = replace(write.event, scope=self._bounds.owned(self._bounds.sourced(write.event.scope)))
         return EventWrite(event, write.id_is_new, request, write.is_imported)
 
     def _restricted(self, where: EventSelection) -> EventSelection:
@@ -144,6 +149,8 @@ class BoundEvents:
         """See Timeline. Raises PermissionDeniedError if one of the events is another user's."""
         if not all(map(self._sees, events)):
             raise refused()
+        for event in events if self._bounds.origins else ():
+            self._bounds.check_change(decode(event.body).scope)
         return self._events.prune(events, reason, answer=answer, request=self._own(request))
 
     def kept_answer(self, request: RequestKey) -> str | None:

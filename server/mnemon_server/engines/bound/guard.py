@@ -16,7 +16,7 @@ class BoundGuard:
         records: RecordEngine,
         *,
         owned: Callable[[DocumentWrite], DocumentWrite],
-        admits: Callable[[Document], bool],
+        changeable: Callable[[Document], bool],
         is_answered: Callable[[str], bool],
     ) -> None:
         """Reads nothing yet.
@@ -24,10 +24,10 @@ class BoundGuard:
         Args:
             records: the collection, without bounds.
             owned: the write as it is made; raises PermissionDeniedError for another's user or namespace.
-            admits: whether a document exists for the caller.
+            changeable: whether a document exists for the caller; raises PermissionDeniedError if it may only be read.
             is_answered: whether the caller's request with this id has an answer, which then is the answer again.
         """
-        self._records, self._owned, self._admits, self._is_answered = records, owned, admits, is_answered
+        self._records, self._owned, self._changeable, self._is_answered = records, owned, changeable, is_answered
 
     def refusals(self, writes: Sequence[DocumentWrite]) -> list[MnemonError | None]:
         """See WriteGuard."""
@@ -36,8 +36,8 @@ class BoundGuard:
         names = [writes[i].document.doc_id for i in places]
         stored = self._records.get_documents(names, fields_only=True) if names else ()
         for i, document in zip(places, stored, strict=True):
-            if document is not None and not self._admits(document) and not self._is_replay(writes[i]):
-                found[i] = writes[i].taken()
+            if document is not None and not self._is_replay(writes[i]):
+                found[i] = self._refused_change(writes[i], document)
         return found
 
     def _refused(self, write: DocumentWrite) -> PermissionDeniedError | None:
@@ -46,6 +46,12 @@ class BoundGuard:
         except PermissionDeniedError as error:
             return error
         return None
+
+    def _refused_change(self, write: DocumentWrite, stored: Document) -> MnemonError | None:
+        try:
+            return None if self._changeable(stored) else write.taken()
+        except PermissionDeniedError as error:
+            return error
 
     def _is_replay(self, write: DocumentWrite) -> bool:
         return write.request is not None and self._is_answered(write.request.request_id)

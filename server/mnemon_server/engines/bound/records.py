@@ -13,7 +13,7 @@ from mnemon_server.domain.collections import FACTS, RULES, VERSIONS, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import PermissionDeniedError
 from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator, RecordFilter
-from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, WriteReceipt, value_type
+from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, Scope, WriteReceipt, value_type
 from mnemon_server.engines.bound.guard import BoundGuard
 from mnemon_server.engines.bound.writing import write_own
 from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
@@ -73,10 +73,34 @@ class _Boundary:
     def owned(self, document: Document) -> Document:
         """A document to store, with the scope that it gets."""
         self.check_writable()
+        scope = self._bounds.sourced(document.scope)
         if self._collection == FACTS:
             self._bounds.check_namespace(str(document.fields["namespace"]))
-            return document
-        return replace(document, scope=self._bounds.owned(document.scope))
+            return replace(document, scope=scope)
+        return replace(document, scope=self._bounds.owned(scope))
+
+    def changeable(self, document: Document) -> bool:
+        """Whether a document exists for the caller. Raises PermissionDeniedError if the caller may only read it."""
+        if not self.admits(document):
+            return False
+        self._bounds.check_change(document.scope)
+        return True
+
+    def may_change(self, scope: Scope) -> bool:
+        return self._bounds.may_change(scope)
+
+    def sourced(self, scope: Scope) -> Scope:
+        return self._bounds.sourced(scope)
+
+    def to_remove(self, records: "RecordEngine | RecordTransaction", where: RecordFilter) -> RecordFilter:
+        """The filter for documents to remove. Raises PermissionDeniedError if the caller may not write one of them."""
+        self.check_writable()
+        own, foreign = self.where(where), self._bounds.foreign()
+        if foreign is not None:
+            parts = (foreign,) if own.expression is None else (foreign, own.expression)
+            for _, document in records.list_documents(replace(own, expression=AllOf(parts)), limit=1, fields_only=True):
+                self._bounds.check_change(document.scope)
+        return own
 
     def check_writable(self) -> None:
         """Raises PermissionDeniedError if no caller with bounds may write to the collection."""
@@ -84,10 +108,10 @@ class _Boundary:
             raise refused()
 
     def put(self, write: DocumentWrite) -> DocumentWrite:
-        return replace(write, document=self.owned(write.document), visible=self.admits)
+        return replace(write, document=self.owned(write.document), visible=self.changeable)
 
     def update(self, update: DocumentUpdate) -> DocumentUpdate:
-        return replace(update, update=lambda stored: self.owned(update.update(stored)), visible=self.admits)
+        return replace(update, update=lambda stored: self.owned(update.update(stored)), visible=self.changeable)
 
 
 class BoundRecords:
@@ -109,7 +133,7 @@ class BoundRecords:
         self._records = records
         self._boundary = boundary = _Boundary(collection, bounds)
         self._owner = owner
-        self.guard = BoundGuard(records, owned=boundary.put, admits=boundary.admits, is_answered=is_answered)
+        self.guard = BoundGuard(records, owned=boundary.put, changeable=boundary.changeable, is_answered=is_answered)
 
     @property
     def heads(self) -> Heads:
@@ -148,7 +172,7 @@ class BoundRecords:
             request=self._request(request),
             expected_revision=expected_revision,
             change=change,
-            visible=_both(self._boundary.admits, visible),
+            visible=_both(self._boundary.changeable, visible),
         )
 
     def delete_documents(
@@ -159,10 +183,8 @@ class BoundRecords:
         change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
     ) -> Future[BulkDeleteReceipt]:
         """See RecordEngine."""
-        self._boundary.check_writable()
-        return self._records.delete_documents(
-            self._boundary.where(where), request=self._request(request), change=change
-        )
+        own = self._boundary.to_remove(self._records, where)
+        return self._records.delete_documents(own, request=self._request(request), change=change)
 
     def _put(self, write: DocumentWrite) -> DocumentWrite:
         return replace(self._boundary.put(write), request=self._request(write.request))
@@ -275,6 +297,10 @@ class BoundRecords:
         """See RecordEngine."""
         return self._records.search_keywords(query, self._own(among))
 
+    def may_change(self, scope: Scope) -> bool:
+        """See RecordEngine."""
+        return self._boundary.may_change(scope)
+
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""
         return self._records.related_documents(query) if self._boundary.relates(query) else RelatedDocuments.of([])
@@ -382,6 +408,14 @@ class BoundRecordTransaction:
         """See RecordTransaction."""
         return self._records.count_all()
 
+    def sourced(self, scope: Scope) -> Scope:
+        """See RecordTransaction."""
+        return self._boundary.sourced(scope)
+
+    def may_change(self, scope: Scope) -> bool:
+        """See RecordTransaction."""
+        return self._boundary.may_change(scope)
+
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordTransaction."""
         return self._records.related_documents(query) if self._boundary.relates(query) else RelatedDocuments.of([])
@@ -404,15 +438,15 @@ class BoundRecordTransaction:
     ) -> WriteReceipt:
         """See RecordTransaction."""
         self._boundary.check_writable()
-        seen = _both(self._boundary.admits, visible)
+        seen = _both(self._boundary.changeable, visible)
         return self._records.delete_document(doc_id, change=change, details=details, visible=seen)
 
     def delete_documents(
         self, where: RecordFilter, *, change: ChangeType | None, details: str = ""
     ) -> BulkDeleteReceipt:
         """See RecordTransaction."""
-        self._boundary.check_writable()
-        return self._records.delete_documents(self._boundary.where(where), change=change, details=details)
+        own = self._boundary.to_remove(self._records, where)
+        return self._records.delete_documents(own, change=change, details=details)
 
 
 def _exists(field: str) -> Expression:

@@ -162,6 +162,10 @@ class SQLiteEvents:
 
     # Reads
 
+    def may_record(self, origin: str) -> bool:
+        """See Timeline."""
+        return True
+
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
         """See Timeline."""
         return self._warm_reads().window(where, after, limit)

@@ -14,7 +14,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import InvalidOperationError
 from mnemon_server.domain.filters import AllOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.history import Version
-from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, WriteReceipt
+from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.past.passages import FIRST_ID, PastPassages
 from mnemon_server.engines.past.versions import PastVersions
 from mnemon_server.engines.promises.records import RecordEngine
@@ -290,6 +290,10 @@ class PastRecords:
     ) -> list[str]:
         """See RecordEngine."""
         _refuse()
+
+    def may_change(self, scope: Scope) -> bool:
+        """See RecordEngine."""
+        return False
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""

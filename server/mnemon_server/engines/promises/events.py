@@ -129,6 +129,9 @@ class EventEngine(Protocol):
         as for other records, and no event is stored.
         """
 
+    def may_record(self, origin: str) -> bool:
+        """Whether the caller may record events of this origin."""
+
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
         """Up to `limit` events that match, newest first, after the position `after`.
 

@@ -9,7 +9,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, WriteReceipt
+from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
     EXACT_BEST,
@@ -206,6 +206,9 @@ class RecordEngine(Protocol):
         query: no character has a special meaning. A collection without `words` returns nothing. `among` must ascend.
         """
 
+    def may_change(self, scope: Scope) -> bool:
+        """Whether the caller may change records whose scope has this origin."""
+
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """The documents of the query's user, household and persona, without hidden ones, that are related in one of its
         ways, ordered by position.
@@ -307,6 +310,12 @@ class RecordTransaction(Protocol):
         """The number of documents that are not hidden, also of those outside of a caller's bounds: a limit of the vault
         holds for all.
         """
+
+    def sourced(self, scope: Scope) -> Scope:
+        """The scope with the origin that the caller's records get. Raises PermissionDeniedError for a foreign one."""
+
+    def may_change(self, scope: Scope) -> bool:
+        """Whether the caller may change records whose scope has this origin."""
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""

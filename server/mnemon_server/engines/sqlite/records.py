@@ -14,7 +14,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.history import current_author
-from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, WriteReceipt
+from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
     EXACT_BEST,
@@ -278,6 +278,10 @@ class SQLiteCollection:
             return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
         with self._connections.lend() as connection:
             return self._tables.keywords.search(connection, query, among, context_weight=self._ranking.context_weight)
+
+    def may_change(self, scope: Scope) -> bool:
+        """See RecordEngine."""
+        return True
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""

@@ -169,6 +169,14 @@ class SQLiteRecordTransaction:
         """See RecordTransaction."""
         return self.count_documents(RecordFilter())
 
+    def sourced(self, scope: Scope) -> Scope:
+        """See RecordTransaction."""
+        return scope
+
+    def may_change(self, scope: Scope) -> bool:
+        """See RecordTransaction."""
+        return True
+
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordTransaction."""
         return self._mutations.related(self._connection, query)

@@ -54,9 +54,11 @@ _ISSUER_KEYS = (
         "roles",
         "users_claim",
         "namespaces_claim",
+        "origins",
     ),
 )
-_UNBOUND_ADMIN = "role must be reader or writer for callers who are bound to users or namespaces"
+_BINDING = ("users_claim", "namespaces_claim", "origins")
+_UNBOUND_ADMIN = "role must be reader or writer for callers who are bound to users, namespaces or origins"
 Table = Mapping[str, Any]
 
 
@@ -142,6 +144,7 @@ def _issuer(table: Table, folder: Path) -> Issuer:
             roles=_roles(table),
             users_claim=_claim_path(table, "users_claim"),
             namespaces_claim=_claim_path(table, "namespaces_claim"),
+            origins=_bounds({"origins": table["origins"]}).origins if "origins" in table else (),
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"issuer {name}: {error}") from error
@@ -162,7 +165,7 @@ def _check_issuer(table: Table) -> None:
         raise ConfigurationError("tenants belongs to tenant_claim: set both, or neither")
     if "creates_tenants" in table and ("tenant_claim" not in table or "tenants" in table):
         raise ConfigurationError("creates_tenants belongs to a tenant_claim without tenants; leave it out")
-    if min(roles, default=Role.READER) >= Role.ADMIN and ("users_claim" in table or "namespaces_claim" in table):
+    if min(roles, default=Role.READER) >= Role.ADMIN and not table.keys().isdisjoint(_BINDING):
         raise ConfigurationError(_UNBOUND_ADMIN)
 
 
@@ -175,7 +178,7 @@ def _check_no_tenant(table: Table, *keys: str) -> None:
 def _certificate(table: Table) -> tuple[str, Principal]:
     name = _text(table, "name", _CERTIFICATE_NAME, 'must look like "uri:spiffe://acme/robot", "dns:..." or "email:..."')
     try:
-        _check_keys(table, ("name", "tenant", "role", "users", "namespaces"))
+        _check_keys(table, ("name", "tenant", "role", "users", "namespaces", "origins"))
         role, bounds = _role(table.get("role"), "role"), _bounds(table)
         if role >= Role.ADMIN and bounds:
             raise ConfigurationError(_UNBOUND_ADMIN)
@@ -188,9 +191,9 @@ def _certificate(table: Table) -> tuple[str, Principal]:
 
 
 def _bounds(table: Table) -> Bounds:
-    users, namespaces = (_texts(table, key) if key in table else () for key in ("users", "namespaces"))
+    bounds = (_texts(table, key) if key in table else () for key in ("users", "namespaces", "origins"))
     try:
-        return Bounds.of(users, namespaces)
+        return Bounds.of(*bounds)
     except InvalidArgumentError as error:
         raise ConfigurationError(str(error)) from error
 

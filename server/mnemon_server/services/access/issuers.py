@@ -58,6 +58,8 @@ class Issuer:
     """The claim that names the users to whom a caller is bound; empty, as the next one: no bounds."""
     namespaces_claim: ClaimPath
     """The claim that names the namespaces of facts to which a caller is bound."""
+    origins: Sequence[str] = ()
+    """The origins of which its callers write records; empty: any."""
 
     def principal(self, claims: Mapping[str, Any]) -> Principal:
         """Whom verified claims name.
@@ -99,10 +101,10 @@ class Issuer:
 
     def _bounds(self, claims: Mapping[str, Any], role: Role) -> Bounds:
         # Admins change what concerns the whole tenant.
-        if role >= Role.ADMIN or not (self.users_claim or self.namespaces_claim):
+        if role >= Role.ADMIN:
             return UNBOUNDED
         try:
-            return Bounds.of(_named(claims, self.users_claim), _named(claims, self.namespaces_claim))
+            return Bounds.of(_named(claims, self.users_claim), _named(claims, self.namespaces_claim), self.origins)
         except InvalidArgumentError as error:
             raise refusal("its claims name users or namespaces that cannot exist") from error
 

@@ -12,6 +12,7 @@ from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.conflicts import Conflict, DetectionConfig, SignalType
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.promises.related import NO_TIME, RelatedDocuments, RelatedQuery
 from mnemon_server.services.conflicts.signals import RELATION_SIMILARITY_MIN, TOLERANCE, decide, detect
@@ -119,6 +120,9 @@ class Reader(Protocol):
     def list_documents(
         self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
     ) -> list[tuple[int, Document]]:
+        """See RecordEngine."""
+
+    def may_change(self, scope: Scope) -> bool:
         """See RecordEngine."""
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:

@@ -71,7 +71,9 @@ def plan_save(reader: Reader, registry: MergeRuleRegistry, new: NewSemantic, *, 
     found = find_conflicts(reader, compared, rule.detection, limit=shown, deciding=resolve, judged=new.judged)
     worst = found.opponents[0].memory if found.opponents else None
     settled = (
-        _settle(candidate, worst, rule) if resolve and worst and may_settle(candidate.scope, worst.scope) else None
+        _settle(candidate, worst, rule)
+        if resolve and worst and may_settle(candidate.scope, worst.scope) and reader.may_change(worst.scope)
+        else None
     )
     return Plan(candidate=candidate, rule=rule.name, found=found, settled=settled)
 

@@ -5,6 +5,7 @@ from both the conversation and the message's id. What an event has no field for 
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from hashlib import blake2b
@@ -40,7 +41,9 @@ def message_id_of(request_id: str, number: int) -> str:
     return blake2b(json.dumps([request_id, number]).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def to_event(conversation: ConversationKey, message: Message, now: datetime) -> Event:
+def to_event(
+    conversation: ConversationKey, message: Message, now: datetime, *, may_record: Callable[[str], bool]
+) -> Event:
     """The event of a message that has an id; one without a time happens now."""
     return Event(
         event_id=event_id_of(conversation, message.message_id),
@@ -48,7 +51,7 @@ def to_event(conversation: ConversationKey, message: Message, now: datetime) -> 
         event_time=message.time or now,
         # An event must not be blank, and a message may be.
         content="" if message.content.isspace() else message.content,
-        scope=_scope(conversation.scope, message),
+        scope=_scope(conversation.scope, message, may_record),
         importance=message.importance,
         source=message.role,
         metadata={**message.metadata, SPEAKER_KEY: message.speaker},
@@ -57,10 +60,10 @@ def to_event(conversation: ConversationKey, message: Message, now: datetime) -> 
     )
 
 
-def _scope(scope: Scope, message: Message) -> Scope:
-    """The scope with the origin that the role tells, unless the caller names one."""
+def _scope(scope: Scope, message: Message, may_record: Callable[[str], bool]) -> Scope:
+    """The scope with the origin that the role tells, unless the caller names one, or may record no such events."""
     origin = _ORIGINS.get(message.role)
-    if scope.origin or origin is None:
+    if scope.origin or origin is None or not may_record(origin):
         return scope
     return replace(scope, origin=str(origin), origin_name=message.name if origin is Origin.TOOL else "")
 

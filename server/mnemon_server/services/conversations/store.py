@@ -94,7 +94,10 @@ class ConversationStore:
         if request_id or any(message.message_id for message in messages):
             await self._offload(_check_known, engine, conversation, named, messages)
         now = self._clock()
-        events = [to_event(conversation, message, now + number * MICROSECOND) for number, message in enumerate(named)]
+        events = [
+            to_event(conversation, message, now + number * MICROSECOND, may_record=engine.may_record)
+            for number, message in enumerate(named)
+        ]
         receipts = await self._events.record([RecordEvent(event) for event in events])
         stored = [receipt for receipt in receipts if isinstance(receipt, EventReceipt)]
         for receipt in receipts:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Protocol
 
 from mnemon_server.domain.access import KEYS_MAX, ApiKey, KeyPage
@@ -71,9 +72,10 @@ def _bound(keys: Iterable[ApiKey], names: Names, erased: Set[bytes]) -> Iterator
     """The keys that are bound to what was erased, each with its remaining bounds."""
     for key in keys:
         users, namespaces = key.bounds.users, key.bounds.namespaces
-        left = Bounds(
-            users and tuple(each for each in users if names.user(each) not in erased),
-            namespaces and tuple(each for each in namespaces if erased.isdisjoint(names.of_namespace(each))),
+        left = replace(
+            key.bounds,
+            users=users and tuple(each for each in users if names.user(each) not in erased),
+            namespaces=namespaces and tuple(each for each in namespaces if erased.isdisjoint(names.of_namespace(each))),
         )
         if left != key.bounds:
             yield key, left

@@ -92,7 +92,7 @@ def store(tx: VaultTransaction, new: PreparedFact) -> StoredFact:
     if found is not None and known is None:
         # A put after the fact has expired creates a new fact, with a history of its own.
         remove(records, found, EXPIRED)
-    fact = _fact(new, known, tx.now)
+    fact = _fact(new, known, tx.now, records.sourced(request.source))
     document = _document(new, fact)
     if known is None:
         return _put(records, new, document)
@@ -199,7 +199,7 @@ def _check_mode(mode: PutMode, key: str, *, exists: bool) -> None:
         raise FactNotFoundError(key)
 
 
-def _fact(new: PreparedFact, known: Document | None, now: datetime) -> Fact:
+def _fact(new: PreparedFact, known: Document | None, now: datetime, source: Scope) -> Fact:
     request = new.request
     created = known.fields.get("created_at") if known else now
     return Fact(
@@ -212,7 +212,7 @@ def _fact(new: PreparedFact, known: Document | None, now: datetime) -> Fact:
         ttl=request.ttl,
         expires_at=None if request.ttl is None else now + request.ttl,
         index=request.index,
-        source=request.source,
+        source=source,
     )
 
 

@@ -406,7 +406,10 @@ class MemoryStore:
         """The request with the scope that the memory gets, which the answer shows."""
         if not self._bounds:
             return request
-        return replace(request, memory=replace(request.memory, scope=self._bounds.owned(request.memory.scope)))
+        return replace(
+            request,
+            memory=replace(request.memory, scope=self._bounds.owned(self._bounds.sourced(request.memory.scope))),
+        )
 
     # From documents to memories
 

@@ -125,10 +125,12 @@ def put_semantic(
     details: str = "",
 ) -> tuple[SemanticMemory, WriteReceipt]:
     """Stores a statement under its id, hidden if it is superseded, and returns it as stored."""
-    document = to_document(replace(memory, create_time=memory.create_time or tx.now))
+    records = tx.collection(SEMANTIC)
+    memory = replace(memory, scope=records.sourced(memory.scope), create_time=memory.create_time or tx.now)
+    document = to_document(memory)
     passage = PassageInput(0, len(memory.content), vector)
     write = DocumentWrite(document=document, passages=[passage], change=change, details=details)
-    receipt = tx.collection(SEMANTIC).put_document(write)
+    receipt = records.put_document(write)
     return replace(to_semantic(document), revision=receipt.revision, update_time=receipt.commit_time), receipt
 
 

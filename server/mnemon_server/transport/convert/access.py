@@ -28,7 +28,7 @@ def read_create(request: pb.CreateKeyRequest) -> KeyCreation:
     role = reader.enum("role", request.role, ROLES)
     ttl = reader.duration("ttl", request, "ttl")
     reader.finish(key_violations(request.name, ttl))
-    return KeyCreation(request.name, role, ttl, Bounds.of(request.users, request.namespaces))
+    return KeyCreation(request.name, role, ttl, Bounds.of(request.users, request.namespaces, request.origins))
 
 
 def read_list(request: pb.ListKeysRequest) -> int:
@@ -52,6 +52,7 @@ def key_to_pb(key: ApiKey) -> pb.ApiKey:
     message = pb.ApiKey(key_id=key.key_id, name=key.name, role=ROLES_TO_PB[key.role])
     message.users.extend(key.bounds.user_texts)
     message.namespaces.extend(key.bounds.namespace_texts)
+    message.origins.extend(key.bounds.origins)
     fill_time(message.create_time, key.created_at)
     if key.expires_at is not None:
         fill_time(message.expire_time, key.expires_at)
@@ -67,6 +68,7 @@ def principal_to_pb(principal: Principal) -> pb.WhoAmIResponse:
     message = pb.WhoAmIResponse(tenant=principal.tenant, subject=principal.subject, role=ROLES_TO_PB[principal.role])
     message.users.extend(principal.bounds.user_texts)
     message.namespaces.extend(principal.bounds.namespace_texts)
+    message.origins.extend(principal.bounds.origins)
     if principal.expires_at is not None:
         fill_time(message.expire_time, principal.expires_at)
     return message

@@ -22,6 +22,7 @@ from mnemon_server.domain.events import EVENT_TYPES_MAX, EVENTS_PER_MESSAGE_MAX,
 from mnemon_server.domain.feed import TYPES_MAX
 from mnemon_server.domain.filters import PARTS_MAX
 from mnemon_server.domain.namespaces import LABELS_MAX
+from mnemon_server.domain.origins import Origin
 from mnemon_server.domain.recall import MESSAGES_MAX, RECALLED
 from mnemon_server.domain.records import METADATA_KEYS_MAX
 from mnemon_server.domain.rules import RULES_MAX
@@ -70,6 +71,7 @@ _BY_NAME: Mapping[str, int] = {
 """By the name of a field; 0 for a field that only the server sets, which is not read."""
 _BY_FULL_NAME: Mapping[str, int] = {
     **dict.fromkeys(("mnemon.v1.CreateKeyRequest.users", "mnemon.v1.CreateKeyRequest.namespaces"), BOUNDS_MAX),
+    "mnemon.v1.CreateKeyRequest.origins": len(Origin),
     "google.protobuf.FieldMask.paths": MASK_PATHS_MAX,
     "mnemon.v1.AppendMessagesRequest.messages": CONVERSATION_MESSAGES_MAX,
     "mnemon.v1.BulkRecordEventsRequest.requests": EVENTS_PER_MESSAGE_MAX,
