@@ -215,6 +215,18 @@ def test_a_less_trusted_statement_stands_beside_the_one_that_it_contradicts(
     assert len(list(client.semantic.list(user=user))) == 2
 
 
+def test_a_rule_applies_to_statements_of_its_origins(client: Client) -> None:
+    client.rules.add({"name": "of the web", "priority": 9, "conditions": {"origins": ["web", "agent"]}})
+    found = {
+        origin: client.rules.match(SemanticMemory(TEXT, user="ruled", origin=origin))["name"] for origin in WRITERS
+    }
+    client.rules.delete("of the web")
+    matched = {origin for origin, rule in found.items() if rule == "of the web"}
+    assert matched == {"", "agent", "web"}
+    with pytest.raises(InvalidArgumentError, match="user, agent, tool, import, web"):
+        client.rules.add({"name": "wrong", "conditions": {"origins": ["press"]}})
+
+
 def test_a_changed_fact_names_its_origin_among_the_changes(client: Client) -> None:
     for origin in ("user", "web"):
         client.facts.put(PLACE, "moved", {"content": TEXT}, origin=origin)

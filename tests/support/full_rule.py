@@ -12,6 +12,7 @@ FULL: dict[str, Any] = {
         "users": ["u", "v"],
         "personas": ["p"],
         "sources": ["user"],
+        "origins": ["user", "web"],
         "importance_min": 0.25,
         "importance_max": 1.0,
     },

@@ -9,6 +9,7 @@ from typing import Any
 from mnemon_server.domain.filters import Expression
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.origins import Provenance
 from mnemon_server.domain.records import Scope
 
 SECRET = "erasure.secret"  # noqa: S105 - the key under which it is stored
@@ -38,6 +39,8 @@ class EraseTarget:
     namespace: Namespace | None = None
     """The facts in a namespace and below it."""
     where: EraseFilter | None = None
+    source: Provenance | None = None
+    """All records that come from there, of all kinds, and such versions of other records."""
 
 
 class ErasePhase(StrEnum):

@@ -18,6 +18,7 @@ from mnemon_server.domain.conflicts import (
     SourceStrategy,
     TimestampStrategy,
 )
+from mnemon_server.domain.origins import Origin
 from mnemon_server.domain.rules import LoadedRules, ResolvedRule, RuleConditions, RulePage, RuleReceipt, StoredRule
 from mnemon_server.services.rules.inheritance import resolved_to_dict
 from mnemon_server.services.rules.schema import SCHEMA, checked_rule
@@ -34,6 +35,7 @@ EVERYTHING: dict[str, Any] = {
         "users": ["ada", "bob"],
         "personas": ["butler"],
         "sources": ["user"],
+        "origins": ["user", "web"],
         "importance_min": 0.2,
         "importance_max": 1.0,
     },
@@ -85,6 +87,7 @@ def choice(kind: Any) -> st.SearchStrategy[str]:
     return st.sampled_from([member.value for member in kind])
 
 
+ORIGINS = st.lists(st.sampled_from([str(each) for each in Origin]), min_size=1, max_size=5)
 RULES = st.fixed_dictionaries(
     {"name": TEXTS},
     optional={
@@ -96,6 +99,7 @@ RULES = st.fixed_dictionaries(
             users=LISTS,
             personas=LISTS,
             sources=LISTS,
+            origins=ORIGINS,
             importance_min=st.floats(0, 0.5),
             importance_max=st.floats(0.5, 1),
         ),

@@ -34,6 +34,8 @@ class AsyncErasures(AsyncService):
         kind: str = "",
         scope: documents.Scope | None = None,
         where: filters.Filter | None = None,
+        origin: str = "",
+        origin_name: str = "",
         revoke_keys: bool = False,
         on_progress: Callable[[erasures.EraseProgress], object] | None = None,
         request_id: str | None = None,
@@ -41,12 +43,17 @@ class AsyncErasures(AsyncService):
     ) -> erasures.ErasureReceipt:
         """Erases, and returns the signed receipt. Calls `on_progress` on the way.
 
+        The subject is a `user`, a `namespace` of facts, everything that comes from an `origin` (with `origin_name`,
+        such as "web" and "example.com"), or what `scope` and `where` select of a `kind`.
+
         `revoke_keys` ends the API keys that are bound to the user or the namespace; otherwise they stay valid, and
         `out_of_reach` of the receipt names them. Once removal has begun, the server completes it, whatever happens
         to this call. A call with the same `request_id` follows it, or returns its receipt; do not put the name of the
         subject into it. There is no deadline unless `timeout` sets one for the whole erasure.
         """
-        request = erase_to_pb(user, namespace, kind, scope, where, request_id, revoke_keys=revoke_keys)
+        request = erase_to_pb(
+            user, namespace, kind, scope, where, origin, origin_name, request_id, revoke_keys=revoke_keys
+        )
         async for message in self._messages(request, timeout):
             if message.HasField("receipt"):
                 return read(erasures.ErasureReceipt, message.receipt)
@@ -62,10 +69,12 @@ class AsyncErasures(AsyncService):
         kind: str = "",
         scope: documents.Scope | None = None,
         where: filters.Filter | None = None,
+        origin: str = "",
+        origin_name: str = "",
         timeout: float | None = None,
     ) -> dict[str, int]:
         """Returns how much `run` would erase, by kind of record; erases nothing."""
-        request = erase_to_pb(user, namespace, kind, scope, where, dry_run=True)
+        request = erase_to_pb(user, namespace, kind, scope, where, origin, origin_name, dry_run=True)
         counts: dict[str, int] = {}
         async for message in self._messages(request, timeout):
             counts = {each.store: each.count for each in message.dry_run.counts}

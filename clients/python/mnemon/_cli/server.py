@@ -401,6 +401,8 @@ def _make(session: Session, folder: str, base: str | None, report: Report, *, on
 @click.option(
     "--facts-namespace", "namespace", type=opt.labels, default=None, help="The facts of this namespace and below."
 )
+@click.option("--origin", type=click.Choice(opt.ORIGINS), help="Everything that comes from here.")
+@click.option("--origin-name", default="", help="Only from this tool, file or site; with --origin.")
 @click.option(
     "--revoke-keys", is_flag=True, help="End the API keys that are bound to it. Otherwise, the receipt names them."
 )
@@ -414,21 +416,24 @@ def erase(
     *,
     user: str,
     namespace: tuple[str, ...] | None,
+    origin: str | None,
+    origin_name: str,
     revoke_keys: bool,
     dry_run: bool,
     yes: bool,
     request_id: str | None,
     receipt: str | None,
 ) -> None:
-    """Erase a user, or a namespace of facts, from every file of the server, and get a signed receipt.
+    """Erase a user, a namespace of facts or an origin from every file of the server, and get a signed receipt.
 
     Exit code 1 if something is left.
     """
-    if bool(user) == bool(namespace):
-        raise click.UsageError("say what to erase with --user or with --facts-namespace")
+    if [bool(user), bool(namespace), bool(origin)].count(True) != 1 or (origin_name and not origin):
+        raise click.UsageError("say what to erase with --user, with --facts-namespace or with --origin")
     if receipt is not None:
         refuse_existing(receipt, "name another file for the receipt")
     target: dict[str, Any] = {"user": user, "namespace": namespace or ()}
+    target |= {"origin": origin or "", "origin_name": origin_name}
     if dry_run or not yes:
         counts = session.client.erasures.count(**target)
         if dry_run:

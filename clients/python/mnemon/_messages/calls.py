@@ -161,21 +161,27 @@ def erase_to_pb(
     kind: str,
     scope: values.Scope | None,
     where: filters.Filter | None,
+    origin: str = "",
+    origin_name: str = "",
     request_id: str | None = None,
     *,
     revoke_keys: bool = False,
     dry_run: bool = False,
 ) -> erase_pb2.EraseRequest:
-    """The request; refuses none and more than one of user, namespace and kind."""
+    """The request; refuses none and more than one of user, namespace, origin and kind."""
     labels = convert.namespace_to_pb("namespace", namespace)
-    if [bool(user), bool(labels), bool(kind)].count(True) != 1:
-        raise InvalidArgumentError.of("target", "must be one of user, namespace and kind: say what to erase")
+    if [bool(user), bool(labels), bool(origin), bool(kind)].count(True) != 1:
+        raise InvalidArgumentError.of("target", "must be one of user, namespace, origin and kind: say what to erase")
+    if origin_name and not origin:
+        raise InvalidArgumentError.of("origin", "is required with origin_name")
+    source = {"origin": convert.text("origin", origin), "name": convert.text("origin_name", origin_name)}
     if not kind and (scope is not None or where is not None):
         raise InvalidArgumentError.of("kind", "is required with scope and where: erase one kind of record at a time")
     return erase_pb2.EraseRequest(
         user=convert.text("user", user) if user else None,  # type: ignore[arg-type] # None leaves it unset
         namespace=facts_pb2.FactNamespace(labels=labels) if labels else None,
         filter=_erase_filter(kind, scope, where) if kind else None,
+        origin=erase_pb2.EraseOrigin(**source) if origin else None,
         dry_run=dry_run,
         request_id="" if dry_run else convert.request_id_to_pb(request_id),
         revoke_keys=revoke_keys,

@@ -12,7 +12,7 @@ MergeRule: TypeAlias = Mapping[str, Any]
 
     {"name": "household", "description": "...", "extends": "default", "priority": 5, "enabled": True,
      "conditions": {"users": ["u"], "personas": ["p"], "sources": ["user"],
-                    "importance_min": 0.2, "importance_max": 1.0},
+                    "origins": ["user"], "importance_min": 0.2, "importance_max": 1.0},
      "detection": {"semantic_threshold": 0.8, "keyword_threshold": 0.5, "time_window_s": 300.0,
                    "importance_delta": 0.4, "relation_threshold": 0.3,
                    "signals": ["semantic", "keyword", "time", "importance", "relation"],

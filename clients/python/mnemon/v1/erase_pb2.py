@@ -29,7 +29,7 @@ from mnemon.v1 import common_pb2 as mnemon_dot_v1_dot_common__pb2
 from mnemon.v1 import facts_pb2 as mnemon_dot_v1_dot_facts__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15mnemon/v1/erase.proto\x12\tmnemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/access.proto\x1a\x17mnemon/v1/archive.proto\x1a\x16mnemon/v1/common.proto\x1a\x15mnemon/v1/facts.proto\"v\n\x0b\x45raseFilter\x12#\n\x04kind\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.RecordKind\x12\x1f\n\x05scope\x18\x02 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12!\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x11.mnemon.v1.Filter\"\xbb\x01\n\x0c\x45raseRequest\x12\x0e\n\x04user\x18\x01 \x01(\tH\x00\x12-\n\tnamespace\x18\x02 \x01(\x0b\x32\x18.mnemon.v1.FactNamespaceH\x00\x12(\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x16.mnemon.v1.EraseFilterH\x00\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x13\n\x0brevoke_keys\x18\x06 \x01(\x08\x42\x08\n\x06target\"*\n\nEraseCount\x12\r\n\x05store\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"c\n\rEraseProgress\x12$\n\x05phase\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.ErasePhase\x12\x0c\n\x04\x64one\x18\x02 \x01(\x03\x12\r\n\x05total\x18\x03 \x01(\x03\x12\x0f\n\x07problem\x18\x04 \x01(\t\"\x8c\x02\n\x0e\x45rasureReceipt\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x12\n\npublic_key\x18\x03 \x01(\x0c\x12.\n\nbegin_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x06\x63ounts\x18\x05 \x03(\x0b\x32\x15.mnemon.v1.EraseCount\x12\x17\n\x0ftombstone_count\x18\x06 \x01(\x03\x12\x14\n\x0cout_of_reach\x18\x07 \x03(\t\x12\x13\n\x0b\x66ound_files\x18\x08 \x03(\t\x12\x18\n\x10\x66ound_neighbours\x18\t \x01(\x03\x12\x10\n\x08replayed\x18\n \x01(\x08\"\xa1\x01\n\rEraseResponse\x12,\n\x08progress\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.EraseProgressH\x00\x12,\n\x07receipt\x18\x02 \x01(\x0b\x32\x19.mnemon.v1.ErasureReceiptH\x00\x12)\n\x07\x64ry_run\x18\x03 \x01(\x0b\x32\x16.mnemon.v1.EraseDryRunH\x00\x42\t\n\x07message\"4\n\x0b\x45raseDryRun\x12%\n\x06\x63ounts\x18\x01 \x03(\x0b\x32\x15.mnemon.v1.EraseCount\"\x15\n\x13ListErasuresRequest\"C\n\x14ListErasuresResponse\x12+\n\x08receipts\x18\x01 \x03(\x0b\x32\x19.mnemon.v1.ErasureReceipt\"\x16\n\x14GetErasureKeyRequest\"+\n\x15GetErasureKeyResponse\x12\x12\n\npublic_key\x18\x01 \x01(\x0c*\x90\x01\n\nErasePhase\x12\x1b\n\x17\x45RASE_PHASE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45RASE_PHASE_FINDING\x10\x01\x12\x18\n\x14\x45RASE_PHASE_REMOVING\x10\x02\x12\x18\n\x14\x45RASE_PHASE_SETTLING\x10\x03\x12\x18\n\x14\x45RASE_PHASE_CHECKING\x10\x04\x32\x95\x02\n\x0c\x45raseService\x12\x46\n\x05\x45rase\x12\x17.mnemon.v1.EraseRequest\x1a\x18.mnemon.v1.EraseResponse\"\x08\xc8\xda\x18\x03\xd8\xda\x18\x01\x30\x01\x12\\\n\x0cListErasures\x12\x1e.mnemon.v1.ListErasuresRequest\x1a\x1f.mnemon.v1.ListErasuresResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x03\xd8\xda\x18\x01\x12_\n\rGetErasureKey\x12\x1f.mnemon.v1.GetErasureKeyRequest\x1a .mnemon.v1.GetErasureKeyResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x01\x42\x9c\x01\n\rdev.mnemon.v1B\nEraseProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15mnemon/v1/erase.proto\x12\tmnemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/access.proto\x1a\x17mnemon/v1/archive.proto\x1a\x16mnemon/v1/common.proto\x1a\x15mnemon/v1/facts.proto\"v\n\x0b\x45raseFilter\x12#\n\x04kind\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.RecordKind\x12\x1f\n\x05scope\x18\x02 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12!\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x11.mnemon.v1.Filter\"+\n\x0b\x45raseOrigin\x12\x0e\n\x06origin\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\xe5\x01\n\x0c\x45raseRequest\x12\x0e\n\x04user\x18\x01 \x01(\tH\x00\x12-\n\tnamespace\x18\x02 \x01(\x0b\x32\x18.mnemon.v1.FactNamespaceH\x00\x12(\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x16.mnemon.v1.EraseFilterH\x00\x12(\n\x06origin\x18\x07 \x01(\x0b\x32\x16.mnemon.v1.EraseOriginH\x00\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x13\n\x0brevoke_keys\x18\x06 \x01(\x08\x42\x08\n\x06target\"*\n\nEraseCount\x12\r\n\x05store\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"c\n\rEraseProgress\x12$\n\x05phase\x18\x01 \x01(\x0e\x32\x15.mnemon.v1.ErasePhase\x12\x0c\n\x04\x64one\x18\x02 \x01(\x03\x12\r\n\x05total\x18\x03 \x01(\x03\x12\x0f\n\x07problem\x18\x04 \x01(\t\"\x8c\x02\n\x0e\x45rasureReceipt\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x12\n\npublic_key\x18\x03 \x01(\x0c\x12.\n\nbegin_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x06\x63ounts\x18\x05 \x03(\x0b\x32\x15.mnemon.v1.EraseCount\x12\x17\n\x0ftombstone_count\x18\x06 \x01(\x03\x12\x14\n\x0cout_of_reach\x18\x07 \x03(\t\x12\x13\n\x0b\x66ound_files\x18\x08 \x03(\t\x12\x18\n\x10\x66ound_neighbours\x18\t \x01(\x03\x12\x10\n\x08replayed\x18\n \x01(\x08\"\xa1\x01\n\rEraseResponse\x12,\n\x08progress\x18\x01 \x01(\x0b\x32\x18.mnemon.v1.EraseProgressH\x00\x12,\n\x07receipt\x18\x02 \x01(\x0b\x32\x19.mnemon.v1.ErasureReceiptH\x00\x12)\n\x07\x64ry_run\x18\x03 \x01(\x0b\x32\x16.mnemon.v1.EraseDryRunH\x00\x42\t\n\x07message\"4\n\x0b\x45raseDryRun\x12%\n\x06\x63ounts\x18\x01 \x03(\x0b\x32\x15.mnemon.v1.EraseCount\"\x15\n\x13ListErasuresRequest\"C\n\x14ListErasuresResponse\x12+\n\x08receipts\x18\x01 \x03(\x0b\x32\x19.mnemon.v1.ErasureReceipt\"\x16\n\x14GetErasureKeyRequest\"+\n\x15GetErasureKeyResponse\x12\x12\n\npublic_key\x18\x01 \x01(\x0c*\x90\x01\n\nErasePhase\x12\x1b\n\x17\x45RASE_PHASE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45RASE_PHASE_FINDING\x10\x01\x12\x18\n\x14\x45RASE_PHASE_REMOVING\x10\x02\x12\x18\n\x14\x45RASE_PHASE_SETTLING\x10\x03\x12\x18\n\x14\x45RASE_PHASE_CHECKING\x10\x04\x32\x95\x02\n\x0c\x45raseService\x12\x46\n\x05\x45rase\x12\x17.mnemon.v1.EraseRequest\x1a\x18.mnemon.v1.EraseResponse\"\x08\xc8\xda\x18\x03\xd8\xda\x18\x01\x30\x01\x12\\\n\x0cListErasures\x12\x1e.mnemon.v1.ListErasuresRequest\x1a\x1f.mnemon.v1.ListErasuresResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x03\xd8\xda\x18\x01\x12_\n\rGetErasureKey\x12\x1f.mnemon.v1.GetErasureKeyRequest\x1a .mnemon.v1.GetErasureKeyResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x01\x42\x9c\x01\n\rdev.mnemon.v1B\nEraseProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,30 +43,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ERASESERVICE'].methods_by_name['ListErasures']._serialized_options = b'\220\002\001\310\332\030\003\330\332\030\001'
   _globals['_ERASESERVICE'].methods_by_name['GetErasureKey']._loaded_options = None
   _globals['_ERASESERVICE'].methods_by_name['GetErasureKey']._serialized_options = b'\220\002\001\310\332\030\001\330\332\030\001'
-  _globals['_ERASEPHASE']._serialized_start=1271
-  _globals['_ERASEPHASE']._serialized_end=1415
+  _globals['_ERASEPHASE']._serialized_start=1358
+  _globals['_ERASEPHASE']._serialized_end=1502
   _globals['_ERASEFILTER']._serialized_start=165
   _globals['_ERASEFILTER']._serialized_end=283
-  _globals['_ERASEREQUEST']._serialized_start=286
-  _globals['_ERASEREQUEST']._serialized_end=473
-  _globals['_ERASECOUNT']._serialized_start=475
-  _globals['_ERASECOUNT']._serialized_end=517
-  _globals['_ERASEPROGRESS']._serialized_start=519
-  _globals['_ERASEPROGRESS']._serialized_end=618
-  _globals['_ERASURERECEIPT']._serialized_start=621
-  _globals['_ERASURERECEIPT']._serialized_end=889
-  _globals['_ERASERESPONSE']._serialized_start=892
-  _globals['_ERASERESPONSE']._serialized_end=1053
-  _globals['_ERASEDRYRUN']._serialized_start=1055
-  _globals['_ERASEDRYRUN']._serialized_end=1107
-  _globals['_LISTERASURESREQUEST']._serialized_start=1109
-  _globals['_LISTERASURESREQUEST']._serialized_end=1130
-  _globals['_LISTERASURESRESPONSE']._serialized_start=1132
-  _globals['_LISTERASURESRESPONSE']._serialized_end=1199
-  _globals['_GETERASUREKEYREQUEST']._serialized_start=1201
-  _globals['_GETERASUREKEYREQUEST']._serialized_end=1223
-  _globals['_GETERASUREKEYRESPONSE']._serialized_start=1225
-  _globals['_GETERASUREKEYRESPONSE']._serialized_end=1268
-  _globals['_ERASESERVICE']._serialized_start=1418
-  _globals['_ERASESERVICE']._serialized_end=1695
+  _globals['_ERASEORIGIN']._serialized_start=285
+  _globals['_ERASEORIGIN']._serialized_end=328
+  _globals['_ERASEREQUEST']._serialized_start=331
+  _globals['_ERASEREQUEST']._serialized_end=560
+  _globals['_ERASECOUNT']._serialized_start=562
+  _globals['_ERASECOUNT']._serialized_end=604
+  _globals['_ERASEPROGRESS']._serialized_start=606
+  _globals['_ERASEPROGRESS']._serialized_end=705
+  _globals['_ERASURERECEIPT']._serialized_start=708
+  _globals['_ERASURERECEIPT']._serialized_end=976
+  _globals['_ERASERESPONSE']._serialized_start=979
+  _globals['_ERASERESPONSE']._serialized_end=1140
+  _globals['_ERASEDRYRUN']._serialized_start=1142
+  _globals['_ERASEDRYRUN']._serialized_end=1194
+  _globals['_LISTERASURESREQUEST']._serialized_start=1196
+  _globals['_LISTERASURESREQUEST']._serialized_end=1217
+  _globals['_LISTERASURESRESPONSE']._serialized_start=1219
+  _globals['_LISTERASURESRESPONSE']._serialized_end=1286
+  _globals['_GETERASUREKEYREQUEST']._serialized_start=1288
+  _globals['_GETERASUREKEYREQUEST']._serialized_end=1310
+  _globals['_GETERASUREKEYRESPONSE']._serialized_start=1312
+  _globals['_GETERASUREKEYRESPONSE']._serialized_end=1355
+  _globals['_ERASESERVICE']._serialized_start=1505
+  _globals['_ERASESERVICE']._serialized_end=1782
 # @@protoc_insertion_point(module_scope)

@@ -90,6 +90,32 @@ class EraseFilter(_message.Message):
 Global___EraseFilter: _TypeAlias = EraseFilter  # noqa: Y015
 
 @_typing.final
+class EraseOrigin(_message.Message):
+    """EraseOrigin says where records come from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    origin: _builtins.str
+    """Required. "user", "agent", "tool", "import" or "web"; see Scope."""
+    name: _builtins.str
+    """Which tool, file or site, exactly as in the records' origin_name; empty means any."""
+    def __init__(
+        self,
+        *,
+        origin: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "origin", b"origin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EraseOrigin: _TypeAlias = EraseOrigin  # noqa: Y015
+
+@_typing.final
 class EraseRequest(_message.Message):
     """EraseRequest says what to erase."""
 
@@ -98,6 +124,7 @@ class EraseRequest(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     REVOKE_KEYS_FIELD_NUMBER: _builtins.int
@@ -110,7 +137,7 @@ class EraseRequest(_message.Message):
     revoke_keys: _builtins.bool
     """Whether to revoke the API keys bound to the user, or to the namespace or one below it. A key that is also bound to
     others keeps those. If false, such keys stay valid, and `out_of_reach` of the receipt lists them. Must be false with
-    a filter.
+    a filter or an origin.
     """
     @_builtins.property
     def namespace(self) -> _facts_pb2.FactNamespace:
@@ -120,21 +147,26 @@ class EraseRequest(_message.Message):
     def filter(self) -> Global___EraseFilter:
         """The records that match: with a scope, a filter, or both."""
 
+    @_builtins.property
+    def origin(self) -> Global___EraseOrigin:
+        """All records that come from there, of all kinds, and the earlier versions that did, though their records no longer do."""
+
     def __init__(
         self,
         *,
         user: _builtins.str = ...,
         namespace: _facts_pb2.FactNamespace | None = ...,
         filter: Global___EraseFilter | None = ...,
+        origin: Global___EraseOrigin | None = ...,
         dry_run: _builtins.bool = ...,
         request_id: _builtins.str = ...,
         revoke_keys: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "namespace", b"namespace", "target", b"target", "user", b"user"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "namespace", b"namespace", "origin", b"origin", "target", b"target", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "namespace", b"namespace", "request_id", b"request_id", "revoke_keys", b"revoke_keys", "target", b"target", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "namespace", b"namespace", "origin", b"origin", "request_id", b"request_id", "revoke_keys", b"revoke_keys", "target", b"target", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["user", "namespace", "filter"]  # noqa: Y015
+    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["user", "namespace", "filter", "origin"]  # noqa: Y015
     _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
 

@@ -143,6 +143,7 @@ class RuleConditions(_message.Message):
     SOURCES_FIELD_NUMBER: _builtins.int
     IMPORTANCE_MIN_FIELD_NUMBER: _builtins.int
     IMPORTANCE_MAX_FIELD_NUMBER: _builtins.int
+    ORIGINS_FIELD_NUMBER: _builtins.int
     importance_min: _builtins.float
     """Minimum importance, inclusive. If this or the next field is set, a statement without importance does not match."""
     importance_max: _builtins.float
@@ -159,6 +160,10 @@ class RuleConditions(_message.Message):
     def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The source is one of these."""
 
+    @_builtins.property
+    def origins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The origin (see Scope) is one of these. A statement without an origin counts as an agent's."""
+
     def __init__(
         self,
         *,
@@ -167,10 +172,11 @@ class RuleConditions(_message.Message):
         sources: _abc.Iterable[_builtins.str] | None = ...,
         importance_min: _builtins.float | None = ...,
         importance_max: _builtins.float | None = ...,
+        origins: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_importance_max", b"_importance_max", "_importance_min", b"_importance_min", "importance_max", b"importance_max", "importance_min", b"importance_min"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance_max", b"_importance_max", "_importance_min", b"_importance_min", "importance_max", b"importance_max", "importance_min", b"importance_min", "personas", b"personas", "sources", b"sources", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance_max", b"_importance_max", "_importance_min", b"_importance_min", "importance_max", b"importance_max", "importance_min", b"importance_min", "origins", b"origins", "personas", b"personas", "sources", b"sources", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__importance_max: _TypeAlias = _typing.Literal["importance_max"]  # noqa: Y015
     _WhichOneofArgType__importance_max: _TypeAlias = _typing.Literal["_importance_max", b"_importance_max"]  # noqa: Y015

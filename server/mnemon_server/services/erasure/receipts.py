@@ -24,6 +24,8 @@ def subject_of(target: EraseTarget) -> dict[str, str]:
         kind, name = "user", target.user
     elif target.namespace is not None:
         kind, name = "namespace", namespace_text(target.namespace)
+    elif target.source is not None:
+        kind, name = "origin", "\0".join(target.source).rstrip("\0")
     else:
         return {"kind": "filter"}
     salt = os.urandom(16).hex()

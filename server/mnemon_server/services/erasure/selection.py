@@ -21,6 +21,7 @@ from mnemon_server.domain.history import stored_version
 from mnemon_server.domain.kinds import COLLECTION_OF, WITHOUT_SCOPE, RecordKind
 from mnemon_server.domain.memories import MemoryFilter
 from mnemon_server.domain.namespaces import decode_namespace, encode_label, starts_with
+from mnemon_server.domain.origins import Provenance
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticFilter
 from mnemon_server.engines.promises.events import Sequences
@@ -78,6 +79,8 @@ class TargetSelection:
         target = self._target
         if target.user:
             return self._vault.events.sequences(EventSelection(scope=Scope(user=target.user)))
+        if target.source is not None:
+            return self._vault.events.sequences(EventSelection(scope=_scope_of(target.source)))
         if target.where is None or target.where.kind is not RecordKind.EVENT:
             return _NOTHING
         where = EventSelection(scope=target.where.scope, expression=target.where.expression)
@@ -98,6 +101,8 @@ class TargetSelection:
         target = self._target
         if target.where is not None:
             return self._filter(target.where) if target.where.kind is kind else None
+        if target.source is not None:
+            return RecordFilter(scope=_scope_of(target.source), hidden=None)
         if target.namespace is not None:
             if kind not in (RecordKind.FACT, RecordKind.VERSION):
                 return None
@@ -137,6 +142,10 @@ class TargetSelection:
         if not document.fields.get("namespace") or not self._target.user:
             return True
         return self._target.user in decode_namespace(str(document.fields["namespace"]))
+
+
+def _scope_of(source: Provenance) -> Scope:
+    return Scope(origin=source.origin, origin_name=source.name)
 
 
 class TombstoneSelection:

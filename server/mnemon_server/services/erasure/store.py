@@ -33,9 +33,16 @@ from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.facts import FactFilter
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.memories import MemoryFilter
+from mnemon_server.domain.origins import NAMES, Provenance, is_origin
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.semantic import SemanticFilter
-from mnemon_server.domain.validation import SCOPE_BYTES_MAX, refuse, request_id_violations, text_violations
+from mnemon_server.domain.validation import (
+    SCOPE_BYTES_MAX,
+    id_violations,
+    refuse,
+    request_id_violations,
+    text_violations,
+)
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
@@ -79,11 +86,23 @@ def erasure_violations(request: ErasureRequest) -> Iterator[FieldViolation]:
             yield FieldViolation(
                 "revoke_keys", "must be left out with a filter: keys are bound to users and namespaces"
             )
+    elif target.source is not None:
+        yield from _source_violations(target.source)
+        if request.revoke_keys:
+            yield FieldViolation(
+                "revoke_keys", "must be left out with an origin: keys are bound to users and namespaces"
+            )
     elif target.namespace is None and not target.user:
-        yield FieldViolation("target", "is required: set user, namespace or filter")
+        yield FieldViolation("target", "is required: set user, namespace, origin or filter")
     else:
         # A blank user, whom an earlier version stored, can be erased.
         yield from text_violations(target.user, "user", SCOPE_BYTES_MAX)
+
+
+def _source_violations(source: Provenance) -> Iterator[FieldViolation]:
+    if not is_origin(source.origin):
+        yield FieldViolation("origin.origin", f"must be one of {NAMES}")
+    yield from id_violations(source.name, "origin.name")
 
 
 def _filter_violations(where: EraseFilter) -> Iterator[FieldViolation]:

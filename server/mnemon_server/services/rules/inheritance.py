@@ -92,6 +92,7 @@ def _conditions(values: Mapping[str, Any]) -> RuleConditions:
         users=tuple(values.get("users", ())),
         personas=tuple(values.get("personas", ())),
         sources=tuple(values.get("sources", ())),
+        origins=tuple(values.get("origins", ())),
         importance_min=values.get("importance_min"),
         importance_max=values.get("importance_max"),
     )
@@ -102,6 +103,7 @@ def _conditions_dict(conditions: RuleConditions) -> dict[str, Any]:
         "users": list(conditions.users),
         "personas": list(conditions.personas),
         "sources": list(conditions.sources),
+        "origins": list(conditions.origins),
         "importance_min": conditions.importance_min,
         "importance_max": conditions.importance_max,
     }

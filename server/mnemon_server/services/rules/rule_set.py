@@ -19,6 +19,7 @@ from mnemon_server.domain.errors import (
     RuleNotFoundError,
     UnknownBaseRuleError,
 )
+from mnemon_server.domain.origins import Origin
 from mnemon_server.domain.rules import (
     DEFAULT_RULE,
     RULES_BYTES_MAX,
@@ -296,6 +297,7 @@ def _holds(conditions: RuleConditions, candidate: SemanticMemory) -> bool:
         (not conditions.users or candidate.scope.user in conditions.users)
         and (not conditions.personas or candidate.scope.persona in conditions.personas)
         and (not conditions.sources or candidate.source in conditions.sources)
+        and (not conditions.origins or (candidate.scope.origin or Origin.AGENT) in conditions.origins)
         and _is_within(candidate.importance, conditions.importance_min, conditions.importance_max)
     )
 

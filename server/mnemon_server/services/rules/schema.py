@@ -18,6 +18,7 @@ from mnemon_server.domain.conflicts import (
     TimestampStrategy,
 )
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.origins import Origin
 from mnemon_server.domain.records import DURATION_MAX
 from mnemon_server.domain.rules import DESCRIPTION_BYTES_MAX, RULE_BYTES_MAX, RULE_NAME_BYTES_MAX, RuleDict
 from mnemon_server.domain.semantic import SOURCE_BYTES_MAX
@@ -137,6 +138,12 @@ _SIGNALS = Kind(
     lambda value: [SignalType(item).value for item in value],
 )
 
+_ORIGINS = Kind(
+    f"a list of one or more of {', '.join(Origin)}; leave it out for any",
+    lambda value: _is_list(value) and all(item in [*Origin] for item in value),
+    list,
+)
+
 SCHEMA = Keys(
     {
         "name": _NAME,
@@ -149,6 +156,7 @@ SCHEMA = Keys(
                 "users": _ids(SCOPE_BYTES_MAX),
                 "personas": _ids(SCOPE_BYTES_MAX),
                 "sources": _ids(SOURCE_BYTES_MAX),
+                "origins": _ORIGINS,
                 "importance_min": _SHARE,
                 "importance_max": _SHARE,
             }

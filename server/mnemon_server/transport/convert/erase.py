@@ -14,6 +14,7 @@ from mnemon_server.domain.erasure import (
     ErasureReceipt,
     ErasureRequest,
 )
+from mnemon_server.domain.origins import Provenance
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.transport.convert.archive import KINDS
 from mnemon_server.transport.convert.shared.filters import read_filter
@@ -38,6 +39,8 @@ def _target(reader: Reader, request: pb.EraseRequest) -> EraseTarget:
             return EraseTarget(user=request.user)
         case "namespace":
             return EraseTarget(namespace=read_namespace(reader, "namespace.labels", request.namespace.labels))
+        case "origin":
+            return EraseTarget(source=Provenance(request.origin.origin, request.origin.name))
         case "filter":
             message = request.filter
             kind = reader.enum("filter.kind", message.kind, KINDS)

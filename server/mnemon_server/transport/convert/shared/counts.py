@@ -45,7 +45,7 @@ _BY_NAME: Mapping[str, int] = {
     **dict.fromkeys(("metadata", "filters", "set_metadata", "remove_metadata"), METADATA_KEYS_MAX),
     **dict.fromkeys(("embedding", "vector", "values"), VECTOR_MAX),
     **dict.fromkeys(("namespace", "labels", "prefix", "suffix"), LABELS_MAX),
-    **dict.fromkeys(("users", "personas", "sources", "source_priority"), ENTRIES_MAX),
+    **dict.fromkeys(("users", "personas", "sources", "origins", "source_priority"), ENTRIES_MAX),
     **dict.fromkeys(("signals", "required_signals"), ENTRIES_MAX),
     **dict.fromkeys(("kinds", "counts"), KINDS_MAX),
     **STATEMENT_LISTS,
