@@ -198,7 +198,8 @@ async def test_what_a_capped_key_writes_has_the_least_trusted_of_its_origins(tmp
     async with pair(tmp_path, "tool", "web") as each:
         web = each.web
         assert (await web.who_am_i()).origins == ("tool", "web")
-        assert (await web.remember("Read on a page.")).origin == "web"
+        page = await web.remember("Read on a page.")
+        assert page.origin == "web"
         assert (await web.remember("Looked up.", origin="tool", origin_name="crm")).scope.origin_name == "crm"
         (await web.documents.put("page", "A page.", scope=mnemon.Scope(origin_name="")),)
         assert (await web.documents.get("page")).scope.origin == "web"
@@ -213,6 +214,10 @@ async def test_what_a_capped_key_writes_has_the_least_trusted_of_its_origins(tmp
         # Its own records, it may change.
         await web.documents.put("page", "The page has changed.")
         await web.documents.delete("page")
+        for change in ({"origin": "user"}, {"origin": ""}):
+            refusal = await _refusal(web.memories.update(page.memory_id, **change))
+            assert (refusal is None) == (not change["origin"])
+        assert (await web.memories.get(page.memory_id)).origin == "web"
         # It reads what others wrote, as before.
         assert (await web.documents.get("note")).content == SAID
 

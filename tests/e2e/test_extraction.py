@@ -111,6 +111,24 @@ async def test_what_is_made_of_messages_is_trusted_as_the_least_trusted_of_them(
             assert "Trains to Rome leave at nine." not in shown[1]
 
 
+async def test_what_is_trusted_less_does_not_confirm_a_statement(tmp_path: Path) -> None:
+    with tool_server(model(lambda _: {"statements": [statement("Ada likes tea.", [1])], "summary": None})) as served:
+        async with whole_server(tmp_path, **settings_for(served.port)) as server, connect(server) as client:
+            await turn_on(client)
+            told = []
+            for origin in ("user", "web"):
+                turn = {"role": "user", "content": f"{origin}: she likes tea."}
+                [receipt] = await client.conversations.append(f"c-{origin}", [turn], user="ada", origin=origin)
+                told.append(receipt.event_id)
+                await extraction(client)
+            await client.semantic.add("Ada likes tea.", user="ada", origin="web")
+            found = (await known(client))["Ada likes tea."]
+            assert (found.origin, found.metadata["episodic_event_ids"]) == ("user", told[:1])
+            # It goes with the message that it was made of: nothing else stood for it.
+            await client.timeline.delete_many(told[:1])
+            await until_known(client, set())
+
+
 def wrong(**changes: Any) -> dict[str, Any]:
     return {"statements": [{**statement("Ada likes boats."), **changes}], "summary": None}
 

@@ -35,7 +35,7 @@ def trust(origin: str) -> int:
 
 
 def may_settle(candidate: Scope, existing: Scope) -> bool:
-    """Whether a new statement may replace one that it contradicts, or be merged with it.
+    """Whether a new statement may confirm one that says the same, and replace or change one that it contradicts.
 
     What comes from a tool, an import or the web never changes what is trusted more. An agent speaks for its user.
     """

@@ -10,6 +10,7 @@ from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, Decision
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, ThrottledError
 from mnemon_server.domain.events import Event
+from mnemon_server.domain.origins import may_settle
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SaveSemantic, SemanticMemory
 from mnemon_server.engines.promises.vault import VaultTransaction
@@ -173,11 +174,17 @@ def _superseded_equal(decision: Decision | None, memory_id: str) -> str:
 
 
 def _link(tx: VaultTransaction, memory_id: str, sources: Sequence[Event], tally: Tally) -> None:
-    """Links a known statement to the events, unless a caller saved it directly: that one stands on its own."""
+    """Links a known statement to the events that may confirm it, unless a caller saved it directly: that one stands on
+    its own.
+    """
     [known] = tx.collection(SEMANTIC).get_documents([memory_id])
     if known is None or not is_bridged(known.metadata):
         tally.skip(Skip.KNOWN)
         return
-    importance = max((each.importance for each in sources if each.importance is not None), default=None)
-    add_links(tx, known, [each.event_id for each in sources], importance)
+    confirming = [each for each in sources if may_settle(each.scope, known.scope)]
+    if not confirming:
+        tally.skip(Skip.KNOWN)
+        return
+    importance = max((each.importance for each in confirming if each.importance is not None), default=None)
+    add_links(tx, known, [each.event_id for each in confirming], importance)
     tally.linked += 1

@@ -7,6 +7,7 @@ from mnemon_server.domain.bridge import LINK_KEY
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.origins import may_settle
 from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
 from mnemon_server.engines.promises.values import DocumentUpdate
 from mnemon_server.engines.promises.vault import VaultTransaction
@@ -15,11 +16,14 @@ from mnemon_server.services.semantic.pruning import SUPERSEDED, prune_details
 
 
 def told_directly(tx: VaultTransaction, saved: SavedSemantic, given: SemanticMemory) -> SavedSemantic:
-    """The result of a save by a caller. If the bridge had saved the same statement, the bridge no longer owns it."""
+    """The result of a save by a caller. If the bridge had saved the same statement, the bridge no longer owns it,
+    unless the caller is trusted less.
+    """
     known, receipt = saved.memory, saved.receipt
     if not saved.duplicate or known is None or receipt is None or not is_bridged(known.metadata):
         return saved
-    if LINK_KEY in given.metadata:
+    may_confirm = may_settle(given.scope, known.scope) and tx.collection(SEMANTIC).may_change(known.scope)
+    if LINK_KEY in given.metadata or not may_confirm:
         return saved
     metadata = {key: value for key, value in known.metadata.items() if key not in (LINK_KEY, PRUNED_KEY)}
     importance = highest(known.importance, given.importance)
