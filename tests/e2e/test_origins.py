@@ -1,5 +1,6 @@
 """Where records come from: told by their writers, kept and filtered with every kind, and no part of their identity."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -233,6 +234,17 @@ def test_a_changed_fact_names_its_origin_among_the_changes(client: Client) -> No
     [change] = client.changes.list(types=["memory:fact:updated"], scope=Scope(origin="web"))
     assert change.changed_fields == ("origin",)
     assert change.scope == Scope(origin="web")
+
+
+def test_an_archive_brings_origins_and_refuses_unknown_ones(client: Client, kind: str, user: str) -> None:
+    lines = list(client.archive.export())
+    mine = [line for line in lines[1:-1] if "web.example" in str(line) and (user in str(line) or kind == "facts")]
+    assert mine
+    wrong = json.loads(json.dumps(mine).replace('"web"', '"press"'))
+    for result in client.archive.import_([lines[0], *wrong, lines[-1]], on_conflict="replace"):
+        assert result.error is not None
+        assert "'user', 'agent', 'tool', 'import', 'web'" in str(result.error)
+    assert origins(KINDS[kind].found(client, user)) == sorted(WRITERS)
 
 
 def test_the_command_stores_and_filters_by_origin(client: Client, tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ from mnemon_server.domain.history import stored_version, version_document
 from mnemon_server.domain.kinds import COLLECTION_OF, VERSIONED, RecordKind
 from mnemon_server.domain.memories import DecayPolicy
 from mnemon_server.domain.namespaces import decode_labels
-from mnemon_server.domain.records import COUNT_MAX, DURATION_MAX, INT64_MAX
+from mnemon_server.domain.origins import origin_violations, with_origin
+from mnemon_server.domain.records import COUNT_MAX, DURATION_MAX, INT64_MAX, Scope
 from mnemon_server.domain.validation import doc_id_violations, document_violations, normalised, refuse, text_violations
 from mnemon_server.services.facts import stored_form as facts_documents
 from mnemon_server.services.facts.checks import TTL_MAX, put_violations
@@ -116,6 +117,7 @@ def checked_document(kind: RecordKind, given: Document) -> Document:
     """
     refuse(doc_id_violations(given.doc_id, f"{RECORD}.id"))
     refuse(stamp_violations(given))
+    refuse(origin_violations(given.scope, f"{RECORD}.scope"))
     collection = COLLECTION_OF[kind]
     refuse(_field_violations(given.fields, collection))
     complete = {each.name: given.fields.get(each.name, _EMPTY.get(each.type)) for each in collection.fields}
@@ -160,6 +162,7 @@ def _decision(given: Document) -> Document:
     if not is_of_type(decision, Decision):
         raise problem
     refuse(figure_violations(decision, f"{RECORD}.content"))
+    refuse(origin_violations(decision.scope, f"{RECORD}.content.scope"))
     if decision.decision_id != given.doc_id:
         raise InvalidArgumentError.of(f"{RECORD}.id", "must be the decision's id")
     return decision_document(decision, decision_to_json(decision))
@@ -173,6 +176,8 @@ def _fact(given: Document) -> Document:
     except (*UNREADABLE, RecordDamagedError) as error:
         said = str(error.__cause__ or error)[:200]
         raise InvalidArgumentError.of(f"{RECORD}.fields", f"must be valid for a fact: {said}") from error
+    # A fact belongs to its namespace, and to no user.
+    fact = replace(fact, source=with_origin(Scope(), fact.source))
     refuse(_fact_violations(fact, embedding))
     refuse(_version_violations(fact.versions, str(given.fields["versions"])))
     request = PutFact(

@@ -31,7 +31,7 @@ def violations_of(rule: object) -> dict[str, str]:
         ({"priority": True}, "priority", "whole number"),
         ({"priority": 2**31}, "priority", "32 bits"),
         ({"enabled": "yes"}, "enabled", "true or false"),
-        ({"conditions": []}, "conditions", "users, personas, sources, importance_min, importance_max"),
+        ({"conditions": []}, "conditions", "users, personas, sources, origins, importance_min, importance_max"),
         ({"conditions": {"users": "ada"}}, "conditions.users", "a list of 1 to 256 texts"),
         ({"conditions": {"users": []}}, "conditions.users", "leave it out for any"),
         ({"conditions": {"personas": [""]}}, "conditions.personas", "1 to 256 bytes"),
