@@ -186,6 +186,27 @@ def test_messages_say_by_their_roles_where_they_come_from_and_stay_one_conversat
     assert len(list(client.conversations.messages("c1", user="talker"))) == 5
 
 
+def test_the_turns_beside_a_message_are_trusted_as_far(client: Client) -> None:
+    said = [
+        ({"role": "user", "content": "Where is the blue key kept?"}, "user"),
+        ({"role": "assistant", "content": "Mallory keeps it."}, "web"),
+        ({"role": "assistant", "content": "In the drawer of the desk."}, ""),
+    ]
+    for turn, origin in said:
+        client.conversations.append("keys", [turn], user="asker", **({"origin": origin} if origin else {}))
+    asked: dict[str, Any] = {"query": "Where is the blue key kept?", "user": "asker"}
+    everything = client.recall(**asked).context
+    assert "Mallory" in everything
+    assert "drawer" in everything
+    trusted = client.recall(**asked, min_trust="agent").context
+    assert "Mallory" not in trusted
+    assert "drawer" in trusted
+    for least, told in ((None, True), ("agent", False)):
+        found = client.conversations.context("other", **asked, min_trust=least).recall
+        assert found is not None
+        assert ("Mallory" in found.context) is told
+
+
 def test_a_merged_statement_is_trusted_as_the_less_trusted_of_both(client: Client) -> None:
     said = client.semantic.add("Ada lives in Berlin now.", user="merged", persona="coach", origin="user")
     read = SemanticMemory("Ada lives in Berlin, by the river.", user="merged", persona="coach", origin="web")
