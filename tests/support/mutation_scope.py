@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 _ACCESS, _BOUNDS = "tests/e2e/test_access.py", "tests/e2e/test_bounds.py"
 _PLAIN_BOUNDS, _PLAIN_ACCESS = "tests/unit/domain/test_bounds.py", "tests/unit/domain/test_access.py"
 _BOUND_VAULTS, _BOUND_TIMELINES = "tests/contract/test_bound_vaults.py", "tests/contract/test_bound_timelines.py"
+_SHARED = "tests/contract/test_shared_records.py"
 _BOUND_STATEMENTS = "tests/contract/test_bound_statements.py"
 _BOUND_GUARD, _FOREIGN_SAVES = "tests/contract/test_bound_guard.py", "tests/e2e/test_foreign_saves.py"
 _ROLES, _TENANCY = "tests/unit/transport/test_roles.py", "tests/unit/transport/test_tenancy.py"
@@ -22,13 +23,14 @@ _VAULTS, _FEEDS = "tests/contract/test_sqlite_records.py", "tests/e2e/test_bound
 _TOOL_IDENTITY, _TOOL_IDENTITIES = "tests/unit/services/tools/test_tool_identity.py", "tests/e2e/test_tool_identity.py"
 
 TESTS: Mapping[str, Sequence[str]] = {
-    "domain/access/bounds.py": (_PLAIN_BOUNDS, _BOUND_VAULTS, _BOUNDS, _IDENTITY_FILE, _ACCESS, _TOKENS),
+    "domain/access/bounds.py": (_PLAIN_BOUNDS, _SHARED, _BOUND_VAULTS, _BOUNDS, _IDENTITY_FILE, _ACCESS, _TOKENS),
     "domain/access/callers.py": (_PLAIN_ACCESS, _KEYS, _ACCESS, _TENANTS),
-    "domain/changes.py": (_FILTERS, _VAULTS, _FEEDS),
+    "domain/access/shares.py": (_SHARED,),
+    "domain/changes.py": (_FILTERS, _SHARED, _VAULTS, _FEEDS),
     "domain/access/tenants.py": (_PLAIN_ACCESS, _TENANTS),
-    "engines/bound/guard.py": (_BOUND_GUARD, _FOREIGN_SAVES),
-    "engines/bound/records.py": (_BOUND_VAULTS, _BOUND_STATEMENTS, _BOUNDS),
-    "engines/bound/events.py": (_BOUND_TIMELINES, _BOUNDS),
+    "engines/bound/guard.py": (_BOUND_GUARD, _SHARED, _FOREIGN_SAVES),
+    "engines/bound/records.py": (_BOUND_VAULTS, _SHARED, _BOUND_STATEMENTS, _BOUNDS),
+    "engines/bound/events.py": (_BOUND_TIMELINES, _SHARED, _BOUNDS),
     "engines/bound/vault.py": (_BOUND_VAULTS, _BOUND_STATEMENTS, _BOUNDS),
     "engines/bound/writing.py": (_BOUND_VAULTS, _BOUNDS),
     "assembly/vault.py": (_BOUND_VAULTS, _BOUNDS),
@@ -53,7 +55,6 @@ _NO_RATE, _QUICKER = "without a rate, the remainder is never read", "only quicke
 _RACE = "the stream is cancelled twice at the same moment, or by the end of the server"
 
 EQUIVALENT: Mapping[str, str] = {
-    "domain/access/bounds.py Bounds.restricted: self.users -> True": _EMPTY,
     "engines/bound/records.py BoundRecords.get_documents: doc_ids -> True": _EMPTY,
     "engines/bound/guard.py BoundGuard.refusals: refusal is None and writes[i].document.doc_id"
     " -> refusal is None": "no stored document has the empty id; leaving it out is only quicker",

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
+from mnemon_server.domain.access.shares import covers, is_whole_user
 from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.encoding import scope_values
 from mnemon_server.domain.records import Scope
@@ -76,6 +77,16 @@ CHANGES_OF_USERS = frozenset(
     }
 )
 """They belong to the user in their scope. Only these and those of facts exist for callers with bounds."""
+CHANGES_BY_DECISIONS = frozenset(
+    {
+        ChangeType.SEMANTIC_PRUNED,
+        ChangeType.CONFLICT_DETECTED,
+        ChangeType.CONFLICT_RESOLVED,
+        ChangeType.CONFLICT_MERGED,
+        ChangeType.CONFLICT_REVERTED,
+    }
+)
+"""Their details may be about two statements, of which only one has the scope of the change."""
 
 
 class Change(NamedTuple):
@@ -141,16 +152,21 @@ class ChangeFilter:
         return all(text in ("", found) for text, found in wanted)
 
     def _admits(self, change: Change) -> bool:
-        users, namespaces = self.bounds.users, self.bounds.namespaces
+        scopes, spaces = self.bounds.scopes(), self.bounds.spaces()
         if change.type not in CHANGES_OF_FACTS:
-            return change.type in CHANGES_OF_USERS and (users is None or change.scope.user in users)
-        if namespaces is None:
+            is_of = change.type in CHANGES_OF_USERS
+            return is_of and (scopes is None or any(_is_in(change, each) for each in scopes))
+        if spaces is None:
             return True
         try:
             labels = json.loads(change.details)["namespace"]
         except UNREADABLE:
             return False
-        return any(labels[: len(one)] == list(one) for one in namespaces)
+        return any(labels[: len(one)] == list(one) for one in spaces)
+
+
+def _is_in(change: Change, scope: Scope) -> bool:
+    return covers(scope, change.scope) and (change.type not in CHANGES_BY_DECISIONS or is_whole_user(scope))
 
 
 @dataclass(frozen=True, slots=True)

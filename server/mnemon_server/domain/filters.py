@@ -117,6 +117,8 @@ class RecordFilter:
     scope: Scope = Scope()
     expression: Expression | None = None
     hidden: bool | None = False
+    is_writing: bool = False
+    """Whether records that the caller may read, but not write, are left out."""
 
     def __bool__(self) -> bool:
         """False if it selects everything that is not hidden."""

@@ -114,6 +114,8 @@ class RequestKey:
     digest: bytes
     owner: str = ""
     """Tells apart requests of callers who must not learn of each other's; empty for callers who see everything."""
+    earlier_digest: bytes | None = None
+    """Another digest under which the answer may be stored."""
 
     @property
     def stored_id(self) -> str:

@@ -1,12 +1,15 @@
 """The bounds of a caller: which records of a tenant exist for the caller."""
 
+import hashlib
 import hmac
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mnemon_server.domain.collections import FACTS, RULES, VERSIONS, Collection
+from mnemon_server.domain.access.shares import Share, any_of, covers, is_whole_user, narrowed, order, scope_text
+from mnemon_server.domain.collections import DECISIONS, FACTS, RULES, VERSIONS, Collection
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, PermissionDeniedError
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator, RecordFilter
 from mnemon_server.domain.namespaces import (
@@ -18,7 +21,7 @@ from mnemon_server.domain.namespaces import (
     starts_with,
 )
 from mnemon_server.domain.origins import NAMES, Origin, is_origin, trust
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.validation import id_violations
 
 ALL = "*"
@@ -26,7 +29,6 @@ ALL = "*"
 ENTRIES_MAX = 64
 """Users, and namespaces, of one caller."""
 _DIGEST_BYTES = 16
-_NOTHING = AnyOf(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Bounds:
 
     A fact belongs to its namespace, every other record to the user in its scope. A record without a user belongs to no
     one, so only callers without bounds see it. Rules alone exist for all: they decide about everybody's statements.
+
+    What others share with the caller exists for it as well, but may be narrower than a user, and may be read only.
     """
 
     users: tuple[str, ...] | None = None
@@ -43,6 +47,10 @@ class Bounds:
     """Each with those below it; None means all."""
     origins: tuple[str, ...] = ()
     """The origins of which the caller writes records, the most trusted first; empty means any. Others are only read."""
+    shares: tuple[Share, ...] = ()
+    """In order, without shares of what is the caller's own."""
+    holder: str = ""
+    """Who calls, if others may share records with this caller alone; see `request`."""
 
     @classmethod
     def of(cls, users: Sequence[str], namespaces: Sequence[str], origins: Sequence[str] = ()) -> "Bounds":
@@ -91,18 +99,66 @@ class Bounds:
             [] if not self.is_narrow else [ALL] if self.namespaces is None else [*map(namespace_text, self.namespaces)]
         )
 
+    def sharing(self, shares: Iterable[Share], holder: str) -> "Bounds":
+        """These bounds with what others share with this caller."""
+        return replace(
+            self, shares=tuple(sorted((each for each in shares if self._adds(each)), key=order)), holder=holder
+        )
+
+    def _adds(self, share: Share) -> bool:
+        """Whether any of it is outside of what is the caller's own."""
+        if share.namespace is None:
+            return self.users is not None and share.scope.user not in self.users
+        return self.namespaces is not None and not any(map(share.namespace.is_within, self.namespaces))
+
+    # Request ids
+
     def digest(self, secret: bytes, purpose: bytes) -> bytes:
-        """16 bytes that differ between bounds, and that only the holder of the secret can tell."""
+        """16 bytes that differ between callers' own bounds, and that only the holder of the secret can tell. What is
+        shared with a caller does not count: it comes and goes.
+        """
         text = json.dumps([self.user_texts, self.namespace_texts, *map(str, self.origins)]).encode()
         return hmac.digest(secret, purpose + b"\0" + text, "sha256")[:_DIGEST_BYTES]
+
+    def request(self, request: RequestKey, owner: str) -> RequestKey:
+        """The identity of a request of this caller; `owner` is that of all callers with these own bounds.
+
+        While others let the caller write, its answers are kept for it alone: a caller with the same own bounds may lack
+        that share. Its earlier answers count as well, so a share that comes or goes repeats no write.
+        """
+        alone = hashlib.sha256(request.digest + self.holder.encode()).digest()
+        kept, earlier = (
+            (alone, request.digest) if any(each.may_write for each in self.shares) else (request.digest, alone)
+        )
+        return replace(request, owner=owner, digest=kept, earlier_digest=earlier)
+
+    # What the caller may read and write
+
+    def scopes(self, *, writing: bool = False) -> tuple[Scope, ...] | None:
+        """The scopes whose records the caller may read, or write: its own users, then shares; None means all."""
+        if self.users is None:
+            return None
+        shared = (each.scope for each in self._shared(writing=writing) if each.namespace is None)
+        return (*map(Scope, self.users), *shared)
+
+    def spaces(self, *, writing: bool = False) -> tuple[Namespace, ...] | None:
+        """The namespaces whose facts the caller may read, or write, each with those below it; None means all."""
+        if self.namespaces is None:
+            return None
+        shared = (each.namespace for each in self._shared(writing=writing) if each.namespace is not None)
+        return (*self.namespaces, *shared)
+
+    def _shared(self, *, writing: bool) -> Iterator[Share]:
+        return (each for each in self.shares if each.may_write or not writing)
 
     @property
     def namespace_spans(self) -> list[tuple[str, str]] | None:
         """The ranges of encoded namespaces, ascending, without overlaps; see `span_of`. None means all."""
-        if self.namespaces is None:
+        spaces = self.spaces()
+        if spaces is None:
             return None
         spans: list[tuple[str, str]] = []
-        for first, end in sorted(map(span_of, self.namespaces)):
+        for first, end in sorted(map(span_of, spaces)):
             if not spans or first >= spans[-1][1]:
                 spans.append((first, end))
         return spans
@@ -111,57 +167,100 @@ class Bounds:
 
     def admits(self, collection: Collection, document: Document) -> bool:
         """Whether a record exists for the caller."""
-        if collection == RULES:
-            return True
+        return collection == RULES or self._has(collection, document, writing=False)
+
+    def writable(self, collection: Collection, document: Document) -> bool:
+        """Whether a record, stored or new, is where the caller may write; `check_change` judges its origin."""
+        return collection not in (RULES, VERSIONS) and self._has(collection, document, writing=True)
+
+    def _has(self, collection: Collection, document: Document, *, writing: bool) -> bool:
         if collection == FACTS or (collection == VERSIONS and document.fields["namespace"]):
-            text = str(document.fields["namespace"])
-            return self.namespaces is None or any(text.startswith(encode_namespace(each)) for each in self.namespaces)
-        return self.admits_user(document.scope.user)
+            return _is_in(str(document.fields["namespace"]), self.spaces(writing=writing))
+        scopes = self._scopes_of(collection, writing=writing)
+        return scopes is None or any(covers(each, document.scope) for each in scopes)
+
+    def _scopes_of(self, collection: Collection, *, writing: bool) -> tuple[Scope, ...] | None:
+        scopes = self.scopes(writing=writing)
+        if scopes is None or collection != DECISIONS or writing:
+            return scopes
+        # A decision has the texts of two statements, and the scope of one: the other may be outside of a narrow share.
+        return tuple(filter(is_whole_user, scopes))
+
+    @property
+    def reads_more(self) -> bool:
+        """Whether there may be records that the caller may read, but not write."""
+        return not all(each.may_write for each in self.shares)
 
     def restricted(self, collection: Collection, where: RecordFilter) -> RecordFilter:
         """The filter for the records that match and exist for the caller."""
+        writing = where.is_writing
         if collection == RULES:
             return where
         if collection == VERSIONS:
             return _with(where, AnyOf(tuple(self._of_versions())))
         if collection == FACTS:
-            if self.namespaces is None:
+            spaces = self.spaces(writing=writing)
+            if spaces is None:
                 return where
-            within = tuple(starts_with(each, "namespace") for each in self.namespaces)
+            within = tuple(starts_with(each, "namespace") for each in spaces)
             # Alone, it is a range that an index serves together with the rest of the filter.
             return _with(where, within[0] if len(within) == 1 else AnyOf(within))
-        if self.users is None:
+        scopes = self._scopes_of(collection, writing=writing)
+        if scopes is None:
             return where
-        if where.scope.user:
-            return where if where.scope.user in self.users else _with(where, _NOTHING)
-        if len(self.users) == 1:
+        matching = {narrow: each for each in scopes if (narrow := narrowed(each, where.scope)) is not None}
+        if where.scope in matching:
+            return where
+        if writing and not matching and any(narrowed(each, where.scope) for each in self.scopes() or ()):
+            raise read_only()
+        if len(matching) == 1:
             # The index of scopes serves this.
-            return replace(where, scope=replace(where.scope, user=self.users[0]))
-        return _with(where, Condition("user", Operator.IN, self.users) if self.users else _NOTHING)
+            return replace(where, scope=next(iter(matching)))
+        return _with(where, any_of(matching.values()))
 
     def _of_versions(self) -> Iterator[Expression]:
         """The versions of facts that exist for the caller, and the versions of all other records."""
         is_of_fact = Condition("namespace", Operator.EXISTS, (True,))
-        spans = None if self.namespaces is None else [starts_with(each, "namespace") for each in self.namespaces]
-        yield is_of_fact if spans is None else AnyOf(tuple(spans))
-        users = () if self.users is None else (Condition("user", Operator.IN, self.users) if self.users else _NOTHING,)
-        yield AllOf((NoneOf((is_of_fact,)), *users))
-
-    def admits_user(self, user: str) -> bool:
-        """Whether records of this user exist for the caller."""
-        return self.users is None or user in self.users
+        spaces, scopes = self.spaces(), self.scopes()
+        yield is_of_fact if spaces is None else AnyOf(tuple(starts_with(each, "namespace") for each in spaces))
+        yield AllOf((NoneOf((is_of_fact,)), *(() if scopes is None else (any_of(scopes),))))
 
     def owned(self, scope: Scope) -> Scope:
         """The scope of a new record: the caller's user, if it names none and the caller has only one.
 
         Raises:
-            PermissionDeniedError: a record with this scope would not exist for the caller.
+            PermissionDeniedError: the caller may not write a record with this scope.
         """
-        if self.users is None or scope.user in self.users:
-            return scope
-        if not scope.user and len(self.users) == 1:
+        if self.users is not None and not scope.user and len(self.users) == 1:
             return replace(scope, user=self.users[0])
-        raise PermissionDeniedError(f"scope.user must be {_choice(self.users)}: your credential is bound to that")
+        scopes = self.scopes(writing=True)
+        if scopes is None or any(covers(each, scope) for each in scopes):
+            return scope
+        if any(covers(each, scope) for each in self.scopes() or ()):
+            raise read_only()
+        raise PermissionDeniedError(f"scope.user must be {_choice(map(scope_text, scopes))}: {_BOUND}")
+
+    def selected(self, scope: Scope) -> tuple[Scope, Scope]:
+        """The scope that a call about one user reads, and the part of the records in which it is: those of a user, or a
+        share.
+
+        Raises:
+            PermissionDeniedError: no record with this scope exists for the caller.
+            InvalidArgumentError: several shares of the user fit.
+        """
+        scopes = self.scopes()
+        if scopes is None:
+            return scope, Scope(scope.user)
+        if not scope.user and self.users is not None and len(self.users) == 1:
+            scope = replace(scope, user=self.users[0])
+        fitting = {found: each for each in scopes if (found := narrowed(each, scope)) is not None} if scope.user else {}
+        if scope in fitting:
+            return scope, fitting[scope]
+        if not fitting:
+            raise PermissionDeniedError(f"scope.user must be {_choice(map(scope_text, scopes))}: {_BOUND}")
+        if len(fitting) > 1:
+            raise _ambiguous(list(fitting))
+        return next(iter(fitting.items()))
 
     def sourced(self, scope: Scope) -> Scope:
         """The scope of a new record with the origin that it gets: the least trusted of the caller's, if it names none.
@@ -173,7 +272,7 @@ class Bounds:
             return scope
         if not scope.origin:
             return replace(scope, origin=self.origins[-1])
-        raise PermissionDeniedError(f"scope.origin must be {_choice(self.origins)}: your credential is bound to that")
+        raise PermissionDeniedError(f"scope.origin must be {_choice(map(repr, self.origins))}: {_BOUND}")
 
     def may_change(self, scope: Scope) -> bool:
         """Whether the caller may change a stored record, as far as its origin says."""
@@ -184,7 +283,7 @@ class Bounds:
         if not self.may_change(scope):
             found = repr(scope.origin) if scope.origin else "not set"
             raise PermissionDeniedError(
-                f"the record's origin is {found}, and must be {_choice(self.origins)}: your credential is bound to that"
+                f"the record's origin is {found}, and must be {_choice(map(repr, self.origins))}: {_BOUND}"
             )
 
     def foreign(self) -> Expression | None:
@@ -196,21 +295,49 @@ class Bounds:
         return Condition("origin", Operator.IN, others)
 
     def check_namespace(self, text: str) -> None:
-        """Raises PermissionDeniedError if a fact in this encoded namespace would not exist for the caller."""
-        if self.namespaces is not None and not any(text.startswith(encode_namespace(one)) for one in self.namespaces):
-            known = [*map(namespace_text, self.namespaces)]
-            raise PermissionDeniedError(f"namespace must be within {_choice(known)}: your credential is bound to that")
+        """Raises PermissionDeniedError if the caller may not write a fact in this encoded namespace."""
+        spaces = self.spaces(writing=True)
+        if _is_in(text, spaces):
+            return
+        if _is_in(text, self.spaces()):
+            raise read_only()
+        raise PermissionDeniedError(
+            f"namespace must be within {_choice(repr(namespace_text(one)) for one in spaces or ())}: {_BOUND}"
+        )
 
 
 UNBOUNDED = Bounds()
+_BOUND = "your credential is bound to that"
+
+
+def read_only() -> PermissionDeniedError:
+    """The error for a write to what others share for reading."""
+    return PermissionDeniedError("this is shared with you for reading only; ask its owner for a grant to write")
+
+
+def _ambiguous(scopes: Sequence[Scope]) -> InvalidArgumentError:
+    """The error for a scope that several shares of one user fit. It asks for a field in which they differ."""
+    for place, name in enumerate(SCOPE_FIELDS):
+        values = sorted({scope_values(each)[place] for each in scopes})
+        if len(values) > 1:
+            known = _choice(repr(each) for each in values if each)
+            return InvalidArgumentError.of(
+                f"scope.{name}", f"must be {known}: several parts of the records of this user are shared with you"
+            )
+    raise AssertionError("equal scopes are one")
+
+
+def _is_in(text: str, spaces: Sequence[Namespace] | None) -> bool:
+    """Whether an encoded namespace is one of these or below one."""
+    return spaces is None or any(text.startswith(encode_namespace(each)) for each in spaces)
 
 
 def _with(where: RecordFilter, condition: Expression) -> RecordFilter:
     return replace(where, expression=AllOf((condition, where.expression)) if where.expression else condition)
 
 
-def _choice(texts: Sequence[str]) -> str:
-    return " or ".join(map(repr, texts)) if texts else "one of a credential that has any"
+def _choice(texts: Iterable[str]) -> str:
+    return " or ".join(texts) or "one of a credential that has any"
 
 
 def _user_violations(users: Sequence[str]) -> Iterator[FieldViolation]:

@@ -1,4 +1,4 @@
-"""A timeline of which a caller sees only the events of some users."""
+"""A timeline of which a caller sees only some events."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -7,7 +7,7 @@ from datetime import datetime
 
 import numpy as np
 
-from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.access.bounds import Bounds, read_only
 from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.errors import MnemonError
@@ -38,7 +38,8 @@ from mnemon_server.wire.events import decode
 
 
 class BoundEvents:
-    """See Timeline. A call reads the events of one user: the caller's, or the one that its scope names.
+    """See Timeline. A call reads the events of one user: the caller's, or the one that its scope names. What that user
+    shares with the caller may be a part of them; then the call is about this part.
 
     Whatever concerns all events raises PermissionDeniedError.
     """
@@ -68,8 +69,10 @@ class BoundEvents:
 
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
         """See Timeline."""
-        own = self._restricted(where)
-        return self._counted(own, self._events.window(own, after=after, limit=limit))
+        scope, part = self._bounds.selected(where.scope)
+        found = self._events.window(replace(where, scope=scope), after=after, limit=limit)
+        # Counted among the events that exist for the caller.
+        return replace(found, total=max(self._events.count(EventSelection(scope=part)), found.in_context))
 
     def count(self, where: EventSelection) -> int:
         """See Timeline."""
@@ -121,22 +124,22 @@ class BoundEvents:
         return EventWrite(event, write.id_is_new, request, write.is_imported)
 
     def _restricted(self, where: EventSelection) -> EventSelection:
-        return replace(where, scope=self._bounds.owned(where.scope))
-
-    def _counted(self, own: EventSelection, found: WindowSlice) -> WindowSlice:
-        """The slice, counted among the events of its user alone."""
-        return replace(found, total=max(self._events.count(EventSelection(scope=_user(own))), found.in_context))
+        scope, _ = self._bounds.selected(where.scope)
+        return replace(where, scope=scope)
 
     def _sees(self, event: StoredEvent) -> bool:
-        """Whether one of the users has the event. The index tells; its body does not have to be parsed."""
-        if self._bounds.users is None:
+        return self._is_in(event, self._bounds.scopes())
+
+    def _may_write(self, event: StoredEvent) -> bool:
+        return self._is_in(event, self._bounds.scopes(writing=True))
+
+    def _is_in(self, event: StoredEvent, scopes: Sequence[Scope] | None) -> bool:
+        """Whether one of the scopes has the event. The index tells; its body does not have to be parsed."""
+        if scopes is None:
             return True
         time = from_microseconds(event.position.time_us)
-        mine = (
-            self._events.sequences(EventSelection(scope=Scope(user=user), start=time, end=time))
-            for user in self._bounds.users
-        )
-        return any(bool(np.isin(event.sequence, sequences)) for sequences in mine)
+        there = (self._events.sequences(EventSelection(scope=each, start=time, end=time)) for each in scopes)
+        return any(bool(np.isin(event.sequence, sequences)) for sequences in there)
 
     def prune(
         self,
@@ -146,19 +149,19 @@ class BoundEvents:
         answer: Callable[[], str] | None = None,
         request: RequestKey | None = None,
     ) -> Future[int]:
-        """See Timeline. Raises PermissionDeniedError if one of the events is another user's."""
-        if not all(map(self._sees, events)):
-            raise refused()
+        """See Timeline. Raises PermissionDeniedError if the caller may not write one of the events."""
+        if not all(map(self._may_write, events)):
+            raise read_only() if all(map(self._sees, events)) else refused()
         for event in events if self._bounds.origins else ():
             self._bounds.check_change(decode(event.body).scope)
         return self._events.prune(events, reason, answer=answer, request=self._own(request))
 
     def kept_answer(self, request: RequestKey) -> str | None:
         """See Timeline."""
-        return self._events.kept_answer(replace(request, owner=self._owner))
+        return self._events.kept_answer(self._bounds.request(request, self._owner))
 
     def _own(self, request: RequestKey | None) -> RequestKey | None:
-        return replace(request, owner=self._owner) if request else None
+        return self._bounds.request(request, self._owner) if request else None
 
     # What concerns all events
 
@@ -181,7 +184,3 @@ class BoundEvents:
     def status(self) -> EventsStatus:
         """See Timeline."""
         raise refused()
-
-
-def _user(where: EventSelection) -> Scope:
-    return Scope(user=where.scope.user)

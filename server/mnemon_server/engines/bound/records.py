@@ -7,7 +7,8 @@ from datetime import datetime
 
 import numpy as np
 
-from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.access.bounds import Bounds, read_only
+from mnemon_server.domain.access.shares import covers, narrowed
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS, RULES, VERSIONS, Collection
 from mnemon_server.domain.documents import Document
@@ -63,9 +64,23 @@ class _Boundary:
             return None
         raise refused()
 
-    def relates(self, query: RelatedQuery) -> bool:
-        """Whether the query is about documents that exist for the caller; they are those of one user."""
-        return self._bounds.admits_user(query.user)
+    def related(
+        self, records: "RecordEngine | RecordTransaction", query: RelatedQuery, *, writing: bool = False
+    ) -> RelatedDocuments:
+        """The related documents that exist for the caller, or that the caller may write as well."""
+        scope = Scope(query.user, query.household, query.persona)
+        scopes = self._bounds.scopes(writing=writing)
+        if scopes is None or any(covers(each, scope) for each in scopes):
+            return records.related_documents(query)
+        if all(narrowed(each, scope) is None for each in scopes):
+            return RelatedDocuments.of([])
+        found = records.related_documents(query)
+        kept: set[str] = set()
+        for start in range(0, len(found), _STEP):
+            named = Condition("id", Operator.IN, tuple(found.doc_ids[start : start + _STEP]))
+            where = self.where(RecordFilter(expression=named, is_writing=writing))
+            kept.update(document.doc_id for _, document in records.list_documents(where, limit=_STEP, fields_only=True))
+        return found.among(kept)
 
     def admits(self, document: Document) -> bool:
         return self._bounds.admits(self._collection, document)
@@ -83,6 +98,8 @@ class _Boundary:
         """Whether a document exists for the caller. Raises PermissionDeniedError if the caller may only read it."""
         if not self.admits(document):
             return False
+        if not self._bounds.writable(self._collection, document):
+            raise read_only()
         self._bounds.check_change(document.scope)
         return True
 
@@ -95,7 +112,10 @@ class _Boundary:
     def to_remove(self, records: "RecordEngine | RecordTransaction", where: RecordFilter) -> RecordFilter:
         """The filter for documents to remove. Raises PermissionDeniedError if the caller may not write one of them."""
         self.check_writable()
-        own, foreign = self.where(where), self._bounds.foreign()
+        own, foreign = self.where(replace(where, is_writing=True)), self._bounds.foreign()
+        selects_all = not where.is_writing and self._bounds.reads_more
+        if selects_all and records.count_documents(self.where(where)) > records.count_documents(own):
+            raise read_only()
         if foreign is not None:
             parts = (foreign,) if own.expression is None else (foreign, own.expression)
             for _, document in records.list_documents(replace(own, expression=AllOf(parts)), limit=1, fields_only=True):
@@ -132,7 +152,7 @@ class BoundRecords:
         """`owner` marks the caller's request ids, see RequestKey; `is_answered` says whether one has an answer."""
         self._records = records
         self._boundary = boundary = _Boundary(collection, bounds)
-        self._owner = owner
+        self._bounds, self._owner = bounds, owner
         self.guard = BoundGuard(records, owned=boundary.put, changeable=boundary.changeable, is_answered=is_answered)
 
     @property
@@ -190,7 +210,7 @@ class BoundRecords:
         return replace(self._boundary.put(write), request=self._request(write.request))
 
     def _request(self, request: RequestKey | None) -> RequestKey | None:
-        return replace(request, owner=self._owner) if request else None
+        return self._bounds.request(request, self._owner) if request else None
 
     # Reads
 
@@ -303,7 +323,7 @@ class BoundRecords:
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""
-        return self._records.related_documents(query) if self._boundary.relates(query) else RelatedDocuments.of([])
+        return self._boundary.related(self._records, query)
 
     def save_snapshot(self) -> datetime | None:
         """See RecordEngine."""
@@ -418,7 +438,7 @@ class BoundRecordTransaction:
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordTransaction."""
-        return self._records.related_documents(query) if self._boundary.relates(query) else RelatedDocuments.of([])
+        return self._boundary.related(self._records, query, writing=True)
 
     def put_document(self, write: DocumentWrite) -> WriteReceipt:
         """See RecordTransaction."""

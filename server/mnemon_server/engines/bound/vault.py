@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from datetime import datetime
 
 from mnemon_server.domain.access.bounds import Bounds
@@ -59,17 +58,17 @@ class BoundVault:
         """See Vault. What is missing of others does not count."""
         if owner:
             return self._vault.misses_history(collection, at, owner)
-        owners = self._bounds.users
+        scopes, spaces = self._bounds.scopes(), self._bounds.spaces()
+        owners = None if scopes is None else {each.user for each in scopes}
         if collection == FACTS:
-            namespaces = self._bounds.namespaces
-            owners = None if namespaces is None else tuple(map(encode_namespace, namespaces))
+            owners = None if spaces is None else {*map(encode_namespace, spaces)}
         return any(self._vault.misses_history(collection, at, each) for each in (("",) if owners is None else owners))
 
     def transact(
         self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None
     ) -> Future[TransactionReceipt]:
         """See Vault."""
-        owned = replace(request, owner=self._owner) if request else None
+        owned = self._bounds.request(request, self._owner) if request else None
         return self._vault.transact(lambda tx: program(BoundTransaction(tx, self._bounds)), request=owned)
 
     def is_answered(self, request_id: str) -> bool:

@@ -5,7 +5,7 @@ The answer uses columns because a user's related documents may be most of that u
 tens of thousands of objects would take longer than the rest of a write.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -87,6 +87,19 @@ class RelatedDocuments:
             np.array(term_counts, np.int64),
             np.array([NO_TIME if time is None else to_microseconds(time) for time in times], np.int64),
             np.array(numbers, np.float64),
+        )
+
+    def among(self, doc_ids: Set[str]) -> "RelatedDocuments":
+        """Those with one of these ids."""
+        kept = np.array([each in doc_ids for each in self.doc_ids], np.bool_)
+        return RelatedDocuments(
+            [each for each in self.doc_ids if each in doc_ids],
+            self.positions[kept],
+            self.similarities[kept],
+            self.shared_terms[kept],
+            self.term_counts[kept],
+            self.times[kept],
+            self.numbers[kept],
         )
 
     def __len__(self) -> int:

@@ -11,7 +11,9 @@ from typing import Any
 import apsw
 
 from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.access.shares import is_whole_user
 from mnemon_server.domain.changes import (
+    CHANGES_BY_DECISIONS,
     CHANGES_OF_FACTS,
     CHANGES_OF_USERS,
     LOG_TABLE,
@@ -138,22 +140,39 @@ def _conditions(where: ChangeFilter) -> tuple[str, list[Any]]:
     return conditions, parameters
 
 
+_IS_OF_TYPES = "type IN (SELECT value FROM carray(?))"
+
+
 def _within(bounds: Bounds) -> tuple[str, list[Any]]:
     """Selects what `ChangeFilter.matches` does. Users come first: they leave out most changes for the least work."""
-    users = "1" if bounds.users is None else "user IN (SELECT value FROM carray(?))" if bounds.users else "0"
-    namespaces = "1"
-    if bounds.namespaces is not None:
+    users, named = _of_users(bounds.scopes())
+    namespaces, spaces = "1", bounds.spaces()
+    if spaces is not None:
         each = (
-            " AND ".join(f"json_extract(details, '$.namespace[{i}]') = ?" for i in range(len(one)))
-            for one in bounds.namespaces
+            " AND ".join(f"json_extract(details, '$.namespace[{i}]') = ?" for i in range(len(one))) for one in spaces
         )
         # A CASE does not evaluate the branch that does not apply, which would be an error.
         namespaces = f"CASE WHEN json_valid(details) THEN {' OR '.join(each) or '0'} ELSE 0 END"
-    owned = "type IN (SELECT value FROM carray(?))"
-    labels = [label for one in bounds.namespaces or () for label in one]
-    named = [apsw.carray(bounds.users)] if bounds.users else []
+    owned = _IS_OF_TYPES
+    labels = [label for one in spaces or () for label in one]
     parameters = [*named, _carray(CHANGES_OF_USERS), _carray(CHANGES_OF_FACTS), *labels]
     return f"({users} AND {owned} OR {owned} AND {namespaces})", parameters
+
+
+def _of_users(scopes: Sequence[Scope] | None) -> tuple[str, list[Any]]:
+    if scopes is None:
+        return "1", []
+    conditions: list[str] = []
+    parameters: list[Any] = []
+    if users := tuple(each.user for each in scopes if is_whole_user(each)):
+        conditions.append("user IN (SELECT value FROM carray(?))")
+        parameters.append(apsw.carray(users))
+    for each in scopes:
+        if not is_whole_user(each):
+            given = [(name, value) for name, value in zip(SCOPE_FIELDS, scope_values(each), strict=True) if value]
+            conditions.append(" AND ".join([*(f"{name} = ?" for name, _ in given), f"NOT {_IS_OF_TYPES}"]))
+            parameters += [*(value for _, value in given), _carray(CHANGES_BY_DECISIONS)]
+    return f"({' OR '.join(conditions) or '0'})", parameters
 
 
 def _carray(types: frozenset[ChangeType]) -> Any:

@@ -59,7 +59,7 @@ def checked_answer(request: RequestKey, answer: StoredAnswer) -> dict[str, Any]:
         RequestIdReusedError: it belongs to another request.
     """
     digest, values = answer
-    if digest != request.digest:
+    if digest not in (request.digest, request.earlier_digest):
         raise RequestIdReusedError(
             f"request_id {request.request_id!r} was used for a different request; each request needs its own"
         )

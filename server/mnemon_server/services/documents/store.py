@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -218,7 +219,7 @@ class DocumentStore:
                 the filters.
         """
         refuse([*strict_violations(where), *request_id_violations(request_id)])
-        matching = strict_filter(where)
+        matching = replace(strict_filter(where), is_writing=True)
         unmet = await self._offload(list, unmet_violations(self._records, where))
         matched = await self._offload(self._records.count_documents, matching) if dry_run or unmet else 0
         if matched:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from mnemon_server.domain.collections import FACTS
@@ -64,8 +65,10 @@ class FactDeletion:
 
         def program(tx: VaultTransaction) -> str:
             records = tx.collection(FACTS)
-            deleted = _remove_matching(records, living(where, tx.now), REQUESTED)
-            _remove_matching(records, expired(tx.now, where), EXPIRED)
+            # A namespace that the caller names and may not write is refused; without one, it is left out.
+            mine = not namespace
+            deleted = _remove_matching(records, replace(living(where, tx.now), is_writing=mine), REQUESTED)
+            _remove_matching(records, replace(expired(tx.now, where), is_writing=mine), EXPIRED)
             return json.dumps(deleted)
 
         identity = request_key(request_id, "delete facts", namespace, where.subtree, repr(where.where))

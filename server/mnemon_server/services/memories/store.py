@@ -368,7 +368,8 @@ class MemoryStore:
             request_id: makes a repeated call harmless.
         """
         refuse([*filter_violations(where), *_purge_violations(where, only_deleted), *request_id_violations(request_id)])
-        records = record_filter(where, self._confidence, self._clock(), hidden=True if only_deleted else None)
+        matching = record_filter(where, self._confidence, self._clock(), hidden=True if only_deleted else None)
+        records = replace(matching, is_writing=True)
         unmet = await self._offload(list, unmet_violations(self._records, where))
         matched = await self._offload(self._records.count_documents, records) if dry_run or unmet else 0
         if matched:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
@@ -51,7 +51,7 @@ def find_targets(semantic: DocumentReader, deletion: Deletion) -> DeletionTarget
     if deletion.memory_ids:
         wanted = among("id", deletion.memory_ids, hidden=None)
     else:
-        wanted = record_filter(deletion.where or SemanticFilter(), hidden=None)
+        wanted = replace(record_filter(deletion.where or SemanticFilter(), hidden=None), is_writing=True)
     selected = dict(_revisions(semantic, wanted))
     _check(deletion, selected)
     known, superseded, newest = set(selected), [], list(selected)
@@ -78,7 +78,7 @@ def remove(tx: VaultTransaction, memory_ids: Sequence[str]) -> None:
         semantic.delete_documents(among("id", ids, hidden=None), change=ChangeType.SEMANTIC_PRUNED, details=DETAILS)
         about = AnyOf(tuple(Condition(field, Operator.IN, tuple(ids)) for field in ABOUT))
         # The changes of its statements already show that the decision is gone.
-        decisions.delete_documents(RecordFilter(expression=about, hidden=None), change=None)
+        decisions.delete_documents(RecordFilter(expression=about, hidden=None, is_writing=True), change=None)
 
 
 def from_answer(receipt: TransactionReceipt, deletion: Deletion) -> DeletedSemantic:

@@ -258,7 +258,7 @@ class ToolRunner:
             if namespace:
                 self._bounds.check_namespace(encode_namespace(Namespace(namespace)))
             # One of two tenants must not get the answer to the other's call.
-            owner = self._owner or (request.caller.tenant if request.caller.subject else "")
+            owner = self._owner_in(namespace) or (request.caller.tenant if request.caller.subject else "")
             request_id = derived_request_id(request.request_id, owner) if owner else request.request_id
             token = tool.token_for(request.caller)
             content = await tool.endpoint.call(request.tool, request.arguments, namespace, request_id, token)
@@ -266,6 +266,13 @@ class ToolRunner:
             size = f"{len(content.encode()):,} bytes"
             raise AnswerFullError(f"the tool was run, but its result of {size} does not fit beside the other results")
         return ToolOutput(content)
+
+    def _owner_in(self, namespace: tuple[str, ...]) -> str:
+        """Marks the request ids of these callers: of this one alone, in a namespace that others share with it."""
+        own = self._bounds.namespaces
+        if not namespace or own is None or any(Namespace(namespace).is_within(each) for each in own):
+            return self._owner
+        return f"{self._owner}:{self._bounds.holder}"
 
 
 def given_violations(request: CallTool | ExecuteText) -> Iterator[FieldViolation]:
