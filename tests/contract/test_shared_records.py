@@ -39,6 +39,7 @@ SCOPES = (OWN, replace(OWN, agent="one"), WHOLE, replace(WHOLE, project="garden"
 SCOPES += (HOUSE, Scope("eve"), Scope("carl"), Scope())
 PLACES = (("users", "ada"), ("users", "bob"), ("users", "bob", "trips"), ("users", "bobby"), ("team",), ("users",))
 READ, WRITE = False, True
+TEAM = Share(namespace=Namespace(("team",)))
 
 
 def sharing(*shares: Scope | tuple[str, ...], may_write: bool = READ, holder: str = "key:1") -> Bounds:
@@ -149,7 +150,9 @@ def test_exactly_what_is_shared_exists(vault: Vault, bounds: Bounds) -> None:
 
 def test_a_decision_exists_only_for_those_who_may_read_all_of_its_user(vault: Vault, bounds: Bounds) -> None:
     users = whole_users(bounds)
-    shown = listed(BoundVault(vault, bounds).collection(DECISIONS))
+    decisions = BoundVault(vault, bounds).collection(DECISIONS)
+    assert (listed(decisions, RecordFilter(scope=GARDEN)) == []) is ("eve" not in users)
+    shown = listed(decisions)
     assert sorted(shown) == sorted(name_of(each) for each in SCOPES if each.user in users)
 
 
@@ -158,7 +161,10 @@ def test_versions_exist_as_their_records_do(vault: Vault, bounds: Bounds) -> Non
         for document in [each for _, each in vault.collection(collection).list_documents(RecordFilter(), limit=50)]:
             vault.collection(collection).delete_document(document.doc_id).result()
     versions = BoundVault(vault, bounds).collection(VERSIONS)
+    everything = vault.collection(VERSIONS).list_documents(RecordFilter(hidden=True), limit=50)
+    admitted = {each.fields["record_id"] for _, each in everything if bounds.admits(VERSIONS, each)}
     found = {each.fields["record_id"] for _, each in versions.list_documents(RecordFilter(hidden=True), limit=50)}
+    assert found == admitted
     assert found == {
         *(name_of(each) for each in SCOPES if has(bounds, each)),
         *("/".join(place) for place in PLACES if has_place(bounds, place)),
@@ -311,6 +317,37 @@ def test_what_is_shared_to_write_is_still_limited_to_the_origins_of_the_caller(v
     assert mine.delete_document("scraped").result().outcome is WriteOutcome.DELETED
 
 
+def test_a_caller_with_all_users_or_all_namespaces_has_all_of_a_kind(vault: Vault) -> None:
+    appended(vault)
+    for bounds, collections in (
+        (
+            Bounds.of(["*"], ["users.ada"]).sharing([TEAM], "key:1"),
+            (DOCUMENTS, DECISIONS),
+        ),
+        (Bounds.of(["ada"], ["*"]).sharing([Share(GARDEN)], "key:1"), (FACTS,)),
+    ):
+        mine = BoundVault(vault, bounds)
+        for collection in (DOCUMENTS, DECISIONS, FACTS):
+            engine = vault.collection(collection)
+            stored = [document for _, document in engine.list_documents(RecordFilter(), limit=50)]
+            own = listed(mine.collection(collection))
+            assert own == [each.doc_id for each in stored if bounds.admits(collection, each)]
+            assert (len(own) == len(stored)) is (collection in collections)
+    everybody = BoundVault(vault, Bounds.of(["*"], ["users.ada"])).events
+    assert everybody.count(EventSelection()) == len(SCOPES)
+    assert everybody.count(EventSelection(scope=HOUSE)) == 1
+
+
+def test_an_error_names_where_the_caller_may_write() -> None:
+    bounds = Bounds.of([], ["users.ada", "team"])
+    with pytest.raises(PermissionDeniedError, match=r"namespace must be within 'team' or 'users\.ada': your"):
+        bounds.check_namespace(encode_namespace(Namespace(("users", "bob"))))
+    with pytest.raises(PermissionDeniedError, match="one of a credential that has any"):
+        bounds.selected(Scope())
+    with pytest.raises(PermissionDeniedError, match="must be 'ada' or 'bob'"):
+        Bounds.of(["ada", "bob"], []).selected(Scope())
+
+
 def test_rules_and_versions_are_written_by_no_caller_with_bounds() -> None:
     everything = Bounds.of(["*"], ["users.ada"])
     document = Document("one", "text", fields={"namespace": ""})
@@ -366,6 +403,9 @@ def test_of_several_parts_of_a_user_the_call_names_one(vault: Vault) -> None:
     with pytest.raises(InvalidArgumentError, match=r"scope\.project: must be 'garden' or 'house'"):
         events.count(EventSelection(scope=Scope("eve")))
     assert events.count(EventSelection(scope=HOUSE)) == 1
+    by_agent = BoundVault(vault, sharing(GARDEN, Scope("eve", agent="one"))).events
+    with pytest.raises(InvalidArgumentError, match=r"scope\.agent: must be 'one':"):
+        by_agent.count(EventSelection(scope=Scope("eve")))
     also = BoundVault(vault, sharing(GARDEN, Scope("eve"))).events
     assert also.count(EventSelection(scope=Scope("eve"))) == 4
 
@@ -440,6 +480,6 @@ def test_shares_of_what_is_ones_own_are_left_out_and_their_order_means_nothing()
     ]
     bounds = Bounds.of(["ada"], ["users.ada"])
     assert bounds.sharing(shares, "key:1").shares == (Share(WHOLE),)
-    both = [Share(WHOLE), Share(GARDEN, may_write=True), Share(namespace=Namespace(("team",)))]
+    both = [Share(WHOLE), Share(GARDEN, may_write=True), TEAM, Share(namespace=Namespace(("club",)))]
     assert bounds.sharing(both, "k") == bounds.sharing(both[::-1], "k")
     assert not Bounds.of(["*"], ["*"]).sharing(both, "k").shares
