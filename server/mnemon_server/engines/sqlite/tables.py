@@ -15,7 +15,7 @@ import apsw
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.collections import COLLECTIONS, Collection, FieldType, RelatedFields, UsualText
 from mnemon_server.domain.documents import FieldValue
-from mnemon_server.domain.encoding import SCOPE_FIELDS, decode_metadata
+from mnemon_server.domain.encoding import OWNER_FIELDS, decode_metadata
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.ranking.analysis import STEMMED_WORDS
 from mnemon_server.ranking.heads import NO_HEADS, Heads
@@ -112,9 +112,9 @@ class Tables:
 
     @cached_property
     def indexed_texts(self) -> tuple[str, ...]:
-        """The text columns with an index that excludes empty texts."""
+        """The text columns with an index that excludes empty texts. Origins are few."""
         own = self.collection.fields
-        return (*SCOPE_FIELDS, *(field.name for field in own if field.type is FieldType.TEXT and field.indexed))
+        return (*OWNER_FIELDS, *(field.name for field in own if field.type is FieldType.TEXT and field.indexed))
 
 
 def create_statements(collection: Collection) -> list[str]:

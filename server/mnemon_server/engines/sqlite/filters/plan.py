@@ -169,7 +169,7 @@ def _count(connection: apsw.Connection, counted: _Range, bound: int) -> int:
 def _ranges(tables: Tables, where: RecordFilter) -> Iterator[_Range]:
     """The index ranges within which all matching documents are."""
     for name, value in zip(SCOPE_FIELDS, scope_values(where.scope), strict=True):
-        if value:
+        if value and name in tables.indexed_texts:
             yield _column_range(tables, where, name, {"=": value})
     parts = [*required_parts(*where.parts)]
     for number, part in enumerate(parts):
