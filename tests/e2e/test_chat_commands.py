@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,15 @@ def test_what_is_added_is_shown_as_a_transcript_listed_and_removed(address: str,
     assert [text for _, _, text in said(address, user, "c1")] == ["Which city do I live in?"]
     assert run(address, "chat", "delete", "c1", "--user", user, stdin="n\n").returncode == 1
     assert chat(address, user, "delete", "c1", stdin="y\n").stdout == "removed 1 event\n"
-    assert chat(address, user, "show", "c1").stdout == "no messages\n"
+    gone = run(address, "chat", "show", "c1", "--user", user)
+    assert (gone.returncode, f"{user} has no conversation 'c1'" in gone.stderr) == (1, True)
+
+
+def test_a_message_is_read_from_standard_input(address: str, user: str) -> None:
+    chat(address, user, "add", "gym", "-", stdin="Leg day.\nFive sets.\n")
+    assert said(address, user, "gym") == [("user", "", "Leg day.\nFive sets.")]
+    empty = run(address, "chat", "add", "gym", "-", "--user", user, stdin="\n")
+    assert (empty.returncode, "standard input is empty" in empty.stderr) == (2, True)
 
 
 def test_the_context_shows_the_summary_what_is_recalled_and_the_last_messages(address: str, user: str) -> None:
@@ -181,6 +190,40 @@ def test_a_transcript_is_read_by_its_speakers(address: str, user: str, tmp_path:
     inserted = written(tmp_path, "talk.txt", f"Ann: Anybody?\n{text}Rex: Bye.\n")
     assert "1 added, 5 known" in chat(address, user, "import", inserted, "--assistant", "rex").stdout
     assert "1 added" in chat(address, user, "import", "-", "--conversation", "in", stdin="Ann: Hi.").stdout
+
+
+def test_a_messenger_tells_when_something_was_said(address: str, user: str, tmp_path: Path) -> None:
+    def local(*time: int) -> datetime:
+        return datetime(*time).astimezone()  # type: ignore[arg-type]
+
+    ios = "[12.03.24, 10:15:33] Ann: \u200eHello\nNote: bring wine\n[1.4.24, 23:59:00] Ben B.: Yes: two\n"
+    android = (
+        "4/3/2024, 10:14 - Messages are encrypted.\n4/3/2024, 10:15 - +49 170 12: Hi\n13/3/2024, 10:16 - Ann: Yo\n"
+    )
+    american = "3/4/24, 10:15\u202fAM - Ann: Hi\n3/4/24, 12:05\u202fPM - Ben: Yo\n"
+    found = {}
+    for name, text in (("ios", ios), ("android", android), ("american", american), ("chat", "[10:15] <ann> Hi\n")):
+        done = chat(address, user, "import", written(tmp_path, f"{name}.txt", text))
+        assert "0 failed" in done.stdout and ("1 of the messenger" in done.stdout) == (name == "android")
+        messages = run_json(address, "chat", "show", f"{name}.txt", "--user", user)
+        found[name] = [
+            (each["name"], each["content"], datetime.fromisoformat(each["message_time"])) for each in messages
+        ]
+    assert found.pop("chat")[0][:2] == ("ann", "Hi")
+    assert found == {
+        "ios": [
+            ("Ann", "\u200eHello\nNote: bring wine", local(2024, 3, 12, 10, 15, 33)),
+            ("Ben B.", "Yes: two", local(2024, 4, 1, 23, 59)),
+        ],
+        "android": [("+49 170 12", "Hi", local(2024, 3, 4, 10, 15)), ("Ann", "Yo", local(2024, 3, 13, 10, 16))],
+        "american": [("Ann", "Hi", local(2024, 3, 4, 10, 15)), ("Ben", "Yo", local(2024, 3, 4, 12, 5))],
+    }
+
+
+def test_the_head_of_a_mail_is_no_conversation(address: str, user: str, tmp_path: Path) -> None:
+    mail = written(tmp_path, "mail.txt", "From: ann@x.org\nTo: ben@x.org\nSubject: Hi\n\nNote: bring wine.\n")
+    done = run(address, "chat", "import", mail, "--user", user)
+    assert (done.returncode, "holds no conversation" in done.stderr) == (1, True)
 
 
 def test_a_message_that_is_refused_fails_alone(address: str, user: str, tmp_path: Path) -> None:

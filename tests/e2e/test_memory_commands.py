@@ -234,6 +234,14 @@ def test_an_earlier_version_is_shown_and_restored(address: str, memory: Client) 
     assert memory.memories.get(memory_id).content == "Ada likes green tea."
 
 
+def test_the_versions_of_an_unknown_record_are_an_error(address: str, memory: Client) -> None:
+    memory_id = remembered(address, "Ada likes green tea.")
+    assert "no earlier versions" in run(address, "versions", "memory", memory_id).stdout
+    for name in (("memory", "nope"), ("document", "nope"), ("statement", "nope"), ("fact", "notes.ada", "nope")):
+        done = run(address, "versions", *name)
+        assert (done.returncode, "nope" in done.stderr) == (1, True), done.stderr
+
+
 def test_the_versions_of_a_deleted_fact_are_shown_and_restored(address: str, memory: Client) -> None:
     memory.facts.put(("notes", "ada"), "seat", {"row": 12})
     memory.facts.delete(("notes", "ada"), "seat")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import click
@@ -23,8 +24,13 @@ _KINDS = {"document": "documents", "memory": "memories", "statement": "semantic"
 @opt.json_option
 def versions(session: Session, kind: str, record: tuple[str, ...], *, limit: int) -> None:
     """Show the earlier versions of the record with ID, newest first; a fact is named by its NAMESPACE and KEY."""
-    found = getattr(session.client, _KINDS[kind]).versions(*_name(kind, record), page_size=out.page_size_of(limit))
-    out.show_list(session, found, version_table, limit=limit)
+    records, name = getattr(session.client, _KINDS[kind]), _name(kind, record)
+    found = records.versions(*name, page_size=out.page_size_of(limit))
+    first = next(found, None)
+    if first is None:
+        # Fails if there is no such record.
+        records.get(*name)
+    out.show_list(session, chain([] if first is None else [first], found), version_table, limit=limit)
 
 
 @click.command()

@@ -1,5 +1,6 @@
 """The commands for conversations: what was said, and what a model should read before it answers."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import chain
@@ -14,6 +15,7 @@ from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.chat.errors import named_as_options
 from mnemon._cli.chat.importing import import_chats
+from mnemon._cli.documents.sources import STDIN
 from mnemon._cli.session import Session
 from mnemon._messages.recall import RECALLED
 from mnemon._values import conversations as values
@@ -54,7 +56,14 @@ def add(
     metadata: dict[str, MetadataValue],
     **fields: Any,
 ) -> None:
-    """Add TEXT at the end of CONVERSATION. A message whose --id the conversation has is not stored again."""
+    """Add TEXT at the end of CONVERSATION; - reads standard input.
+
+    A message whose --id the conversation has is not stored again.
+    """
+    if text == STDIN:
+        text = sys.stdin.read().rstrip("\n")
+        if not text.strip():
+            raise click.UsageError("TEXT: standard input is empty")
     message = values.ConversationMessage(content=text, metadata=metadata, **fields)
     with named_as_options():
         [receipt] = session.client.conversations.append(conversation, [message], **scope)
@@ -75,6 +84,10 @@ def show_messages(session: Session, conversation: str, *, scope: dict[str, Any],
     last = min(limit + 1, _MESSAGES_MAX) if limit else 0
     with named_as_options():
         found = session.client.conversations.messages(conversation, last=last, page_size=_MESSAGES_MAX, **scope)
+        first = next(found, None)
+        if first is None:
+            raise click.ClickException(f"{scope['user']} has no conversation {conversation!r} in this scope")
+        found = chain([first], found)
         is_cut = limit and len(messages := [*found]) > limit
         shown = iter(messages[-limit:]) if limit else found
         out.show_list(session, shown, transcript, limit=0)

@@ -1,18 +1,18 @@
 """Reads conversations as messages: the exports of chat programs, messages with role and content, and transcripts."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from mnemon._cli.imports.facts import time_of
 from mnemon._cli.imports.forms import FORMS, Form, packed_as
 from mnemon._cli.imports.found import Damaged, Item, LeftOut, Place, Raw, as_object, damaged
 from mnemon._cli.imports.json_text import has_bad_bytes, records, text_of
 from mnemon._cli.imports.rows import file_head
+from mnemon._cli.imports.transcripts import Line, lines_of, style_of
 from mnemon._messages.conversations import message_of
 from mnemon._messages.convert import invalid
 from mnemon._values.conversations import ConversationMessage
@@ -26,8 +26,6 @@ _TIMES = ("message_time", "created_at", "create_time", "timestamp", "time")
 _SERVERS = ("event_id", "sequence")
 """Fields that the server sets, which `mnemon chat show --json` prints."""
 _ID_BYTES = 16
-_SPEAKER = re.compile(r"(?:\*\*)?(?P<name>[^\W\d_][^:*]{0,39}?)(?:\*\*)?:(?:\*\*)?(?:\s+|$)")
-_NAME_WORDS_MAX = 3
 _ASSISTANTS = ("assistant", "ai", "bot", "chatbot", "model")
 _ROLES = {**dict.fromkeys(("user", "human", "you", "me"), "user"), **dict.fromkeys(_ASSISTANTS, "assistant")}
 _ROLES |= {role: role for role in ("system", "tool")}
@@ -85,7 +83,7 @@ def turn_form_of(file: BinaryIO) -> str:
         file.seek(0)
         objects = [raw.value for raw in sample if isinstance(raw, Raw) and isinstance(raw.value, dict)]
         found = next((name for name, form in TURN_FORMS.items() if any(map(form.fits, objects))), "")
-    elif any(map(_speaker_of, head.splitlines())):
+    if not found and style_of(head.splitlines()):
         found = "transcript"
     if found:
         return found
@@ -188,34 +186,46 @@ class _Numbers:
 
 
 def _transcript(file: BinaryIO, source: Source) -> Turns:
-    """Lines such as "Ann: Hello."; a line without a speaker, or an indented one, goes on with the message before."""
+    """Lines such as "Ann: Hello."; a line that does not begin a message goes on with the one before."""
     numbers = _Numbers(source)
-    speaker, place, said = "", Place(0), list[str]()
     with text_of(file) as text:
-        for number, line in enumerate(text, start=1):
-            if found := _speaker_of(line):
-                if speaker:
-                    yield _spoken(speaker, said, place, numbers, source)
-                speaker, place, said = found["name"], Place(number), [line[found.end() :]]
-            elif speaker:
-                said.append(line)
-            elif line.strip():
+        style = style_of(text)
+    file.seek(0)
+    begun: _Begun | None = None
+    with text_of(file) as text:
+        for number, line in enumerate(lines_of(text, style) if style else (), start=1):
+            if line.speaker or line.is_notice:
+                if begun:
+                    yield _spoken(begun, numbers, source)
+                begun = _Begun(Place(number), line, [line.text]) if line.speaker else None
+            if line.is_notice:
+                yield LeftOut(Place(number), "of the messenger")
+            elif begun and not line.speaker:
+                begun.said.append(line.text)
+            elif not line.speaker and line.text.strip():
                 yield LeftOut(Place(number), "before the first speaker")
-    if speaker:
-        yield _spoken(speaker, said, place, numbers, source)
+    if begun:
+        yield _spoken(begun, numbers, source)
 
 
-def _spoken(
-    speaker: str, lines: list[str], place: Place, numbers: _Numbers, source: Source
-) -> Turn | LeftOut | Damaged:
-    content = "".join(lines).strip()
+class _Begun(NamedTuple):
+    """A message of a transcript."""
+
+    place: Place
+    first: Line
+    said: list[str]
+
+
+def _spoken(begun: _Begun, numbers: _Numbers, source: Source) -> Turn | LeftOut | Damaged:
+    place, speaker, content = begun.place, begun.first.speaker, "".join(begun.said).strip()
     message_id = numbers.id_of(source.conversation, [speaker, content])
     if has_bad_bytes(content):
         return Damaged(place, invalid("line", "is not UTF-8"), message_id)
     if not content:
         return LeftOut(place, "without text")
     role, name = _role_of(speaker, source.assistants)
-    return Turn(place, source.conversation, ConversationMessage(role, content, message_id, name))
+    message = ConversationMessage(role, content, message_id, name, message_time=begun.first.time)
+    return Turn(place, source.conversation, message)
 
 
 def _role_of(speaker: str, assistants: Iterable[str]) -> tuple[str, str]:
@@ -223,12 +233,6 @@ def _role_of(speaker: str, assistants: Iterable[str]) -> tuple[str, str]:
     folded = speaker.casefold()
     is_named = folded in {each.casefold() for each in assistants} or folded in _PROGRAMS
     return ("assistant", speaker) if is_named else (_ROLES.get(folded, "user"), "" if folded in _ROLES else speaker)
-
-
-def _speaker_of(line: str) -> re.Match[str] | None:
-    """The beginning of a line that names a speaker."""
-    found = _SPEAKER.match(line)
-    return found if found and len(found["name"].split()) <= _NAME_WORDS_MAX else None
 
 
 _EXPORTS = ("chatgpt", "claude", "claude-code", "codex")
@@ -241,7 +245,9 @@ TURN_FORMS: Mapping[str, TurnForm] = {
         names_conversations=False,
     ),
     "transcript": TurnForm(
-        'lines of text with their speakers, such as "Ann: Hello."', _transcript, names_conversations=False
+        'lines of text with their speakers, such as "Ann: Hello.", also with times, as messengers export them',
+        _transcript,
+        names_conversations=False,
     ),
 }
 """By the name that `mnemon chat import --from` takes; the first one that fits decides."""
