@@ -13,7 +13,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from mnemon_server.domain.documents import Passage
+from mnemon_server.domain.events import MESSAGE_TYPE
 from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.origins import Origin, trust
 from mnemon_server.domain.recall import RecallItem
 from mnemon_server.ranking.analysis import STEMMED_WORDS, query_terms
 from mnemon_server.ranking.heads import Heads
@@ -32,6 +34,8 @@ PASSAGE_TOKENS = 100
 """The size of the passage that is shown of an item: some lines."""
 ELLIPSIS = "…"
 
+SOURCE_CHARACTERS_MAX = 60
+"""How much of the name of an origin is shown."""
 INDENT = "    "
 CHARACTERS_PER_TOKEN_MAX = 16
 """Prose has far fewer characters per token, so a longer text need not be counted to its end."""
@@ -110,7 +114,7 @@ def _numbered(items: Sequence[RecallItem], chosen: dict[int, str]) -> dict[int, 
 
 def _line(item: RecallItem, words: frozenset[str], tokens_max: int, count: Count, *, number: int) -> str | None:
     """The line of an item without its number, which has room beside it; None if too little of the text would fit."""
-    start = f"{_day(item)}{_head(item)}"
+    start = f"{_day(item)}{_source(item)}{_head(item)}"
     text = item.content.strip()
     room = tokens_max - count(f"[{number}] {start}\n")
     if len(text) <= CHARACTERS_PER_TOKEN_MAX * room and count(text) <= room:
@@ -128,6 +132,16 @@ def _shown(text: str) -> str:
 def _day(item: RecallItem) -> str:
     """The day of an item, unless its head or its text begins with one."""
     return "" if _DAYS.of(item.metadata, item.content) else f"{item.time:%Y-%m-%d} "
+
+
+def _source(item: RecallItem) -> str:
+    """Where an item comes from if an agent's word is trusted more: a page must not read like something known."""
+    origin, name = item.scope.origin, item.scope.origin_name[:SOURCE_CHARACTERS_MAX]
+    # The speaker of a message says that it is a tool's.
+    is_told = origin == Origin.TOOL and item.type == MESSAGE_TYPE
+    if is_told or trust(origin) >= trust(Origin.AGENT):
+        return ""
+    return f"({origin}: {name}) " if name else f"({origin}) "
 
 
 def _head(item: RecallItem) -> str:
