@@ -264,7 +264,8 @@ def test_rows_are_deleted_in_steps_limited_by_count_and_bytes(tmp_path: Path) ->
     for statement in TIMELINE_STATEMENTS:
         connection.execute(statement)
     bodies = [*[b"x"] * 2_500, *[bytes(3 << 20)] * 5]
-    rows = [(i, 0, i, i, "u", "", "", "", "", "t", None, "", body) for i, body in enumerate(bodies, 1)]
+    scope = ("u", "", "", "", "", "", "")
+    rows = [(i, 0, i, i, *scope, "t", None, "", body) for i, body in enumerate(bodies, 1)]
     insert_rows(connection, "INSERT INTO timeline_event VALUES", rows)
     steps = []
     while sealed := sealed_events(connection):

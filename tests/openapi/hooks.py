@@ -41,6 +41,7 @@ BEYOND_THE_SCHEMA: Mapping[str, str] = {
     r"has no effect, since the signal \w+ is not evaluated": "depends on another field",
     r"no \w+ has this key": "depends on the records that are stored",
     r"must be unset if": "depends on another field",
+    r"names an origin, so": "depends on another field",
     r"this server has no others": "the tokenizers depend on a setting",
     r"kinds?(?:\[\d+\])?(?:\.kind)?: must be one of": "rules and decisions are kinds that are not searched by text",
     r"must name each kind once": "JSON Schema does not compare two values",

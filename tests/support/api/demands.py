@@ -38,6 +38,7 @@ from mnemon_server.domain.filters import VALUES_MAX
 from mnemon_server.domain.memories import LIMIT_MAX as MEMORIES_MAX
 from mnemon_server.domain.memories import TAG_BYTES_MAX
 from mnemon_server.domain.namespaces import LABEL_BYTES_MAX
+from mnemon_server.domain.origins import Origin
 from mnemon_server.domain.recall import LIMIT_MAX as RECALL_MAX
 from mnemon_server.domain.recall import ROLE_BYTES_MAX, TOKENS_MAX, Tokenizer
 from mnemon_server.domain.records import DURATION_MAX, METADATA_KEY, METADATA_LIST_MAX, METADATA_TEXT_BYTES_MAX
@@ -122,6 +123,8 @@ _POSITIVE: Final = {"minimum": 1, "maximum": int(QUOTA_MAX), "pattern": "^[1-9][
 _TENANT: Final = {"pattern": whole(TENANT_ID.pattern)}
 _ANY_TENANT: Final = {"pattern": whole(f"(?:{TENANT_ID.pattern})?")}
 _METADATA_KEY: Final = {"pattern": whole(METADATA_KEY.pattern)}
+_ORIGIN: Final = {"pattern": whole("|".join(Origin))}
+_ANY_ORIGIN: Final = {"pattern": whole(f"(?:{'|'.join(Origin)})?")}
 _RULE: Final = _text(RULE_NAME_BYTES_MAX)
 _RULE_NAME: Final = {"minLength": 1, "maxLength": RULE_NAME_BYTES_MAX, "pattern": _NAME}
 
@@ -137,6 +140,8 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     **dict.fromkeys(("deduplication_threshold", "importance_boost", "importance_min", "importance_max"), _SHARE),
     **{f"FactorWeights.{name}": _numbers(0, WEIGHT_MAX) for name in ("importance", "recency", "source", "semantic")},
     **{f"Scope.{name}": _any_id(SCOPE_BYTES_MAX) for name in ("user", "household", "persona", "agent", "project")},
+    **dict.fromkeys(("origin", "min_trust"), _ANY_ORIGIN),
+    "origin_name": _any_id(SCOPE_BYTES_MAX),
     **{f"Quotas.{name}": _POSITIVE for name in WHOLE},
     "expected_revision": _NATURAL,
     "request_id": _any_id(REQUEST_ID_BYTES_MAX),
@@ -170,6 +175,9 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "Condition.field": {"minLength": 1},
     "CreateKeyRequest.name": {"minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": r"\S"},
     "CreateKeyRequest.namespaces": {"minLength": 1},
+    "CreateKeyRequest.origins": _ORIGIN,
+    "RuleConditions.origins": _ORIGIN,
+    "EraseOrigin.origin": _ORIGIN,
     "CreateKeyRequest.users": _said(SCOPE_BYTES_MAX),
     "CreateTenantRequest.tenant": _TENANT,
     "DeleteTenantRequest.tenant": _TENANT,
@@ -260,6 +268,7 @@ _LISTS: Final[Mapping[str, Schema]] = {
     "DeleteDocumentsRequest.filters": {"propertyNames": _METADATA_KEY},
     "set_metadata": {"propertyNames": _METADATA_KEY},
     "source_priority": {"propertyNames": _said(SOURCE_BYTES_MAX)},
+    "CreateKeyRequest.origins": {"maxItems": len(Origin)},
     "Condition.values": {"minItems": 1, "maxItems": VALUES_MAX},
     "FilterList.filters": {"minItems": 1},
     "StringList.values": {"maxItems": METADATA_LIST_MAX},
