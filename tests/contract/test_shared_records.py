@@ -1,4 +1,4 @@
-"""What others share with a caller: exactly that exists for it, and only what it may write can it change."""
+"""Shares: a caller sees exactly the shared records, and changes only records in writable shares."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -43,7 +43,7 @@ TEAM = Share(namespace=Namespace(("team",)))
 
 
 def sharing(*shares: Scope | tuple[str, ...], may_write: bool = READ, holder: str = "key:1") -> Bounds:
-    """Ada's bounds, with what others share with her."""
+    """Ada's bounds with these shares."""
     made = (
         Share(each, may_write=may_write)
         if isinstance(each, Scope)
@@ -469,7 +469,7 @@ def test_a_request_id_outlives_what_others_share_and_tells_nothing_to_callers_wi
     assert another.put_document(own).result().replayed
 
 
-# What the bounds are
+# The bounds themselves
 
 
 def test_shares_of_what_is_ones_own_are_left_out_and_their_order_means_nothing() -> None:

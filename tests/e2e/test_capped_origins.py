@@ -218,7 +218,7 @@ async def test_what_a_capped_key_writes_has_the_least_trusted_of_its_origins(tmp
             refusal = await _refusal(web.memories.update(page.memory_id, **change))
             assert (refusal is None) == (not change["origin"])
         assert (await web.memories.get(page.memory_id)).origin == "web"
-        # It reads what others wrote, as before.
+        # Reads are not limited.
         assert (await web.documents.get("note")).content == SAID
 
 

@@ -220,6 +220,15 @@ def test_a_messenger_tells_when_something_was_said(address: str, user: str, tmp_
     }
 
 
+def test_a_line_with_a_clock_does_not_make_a_transcript_a_timed_one(address: str, user: str, tmp_path: Path) -> None:
+    path = written(tmp_path, "plan.txt", "Ann: The plan:\n12:30 lunch: pizza\nBen: Fine.\n")
+    chat(address, user, "import", path)
+    assert said(address, user, "plan.txt") == [
+        ("user", "Ann", "The plan:\n12:30 lunch: pizza"),
+        ("user", "Ben", "Fine."),
+    ]
+
+
 def test_the_head_of_a_mail_is_no_conversation(address: str, user: str, tmp_path: Path) -> None:
     mail = written(tmp_path, "mail.txt", "From: ann@x.org\nTo: ben@x.org\nSubject: Hi\n\nNote: bring wine.\n")
     done = run(address, "chat", "import", mail, "--user", user)

@@ -22,7 +22,7 @@ async def test_what_comes_from_a_site_is_erased_whosever_it_is_and_nothing_else(
             await client.timeline.add("note", said, user="ada", **source)
         # A version that came from there, of a record that no longer does.
         await client.documents.put("moved", f"{word('page', 'moved')}", scope=Scope(user="ada", **page))
-        await client.documents.put("moved", "Written anew.", scope=Scope(user="ada", **own))
+        await client.documents.put("moved", "Written again.", scope=Scope(user="ada", **own))
         counted = await client.erasures.count(**page)
         assert {kind: counted[kind] for kind in ("document", "memory", "semantic", "fact", "event")} == {
             **dict.fromkeys(("document", "memory", "semantic", "fact", "event"), 1)
@@ -34,7 +34,7 @@ async def test_what_comes_from_a_site_is_erased_whosever_it_is_and_nothing_else(
         lines = str([line async for line in client.archive.export()])
         assert "page.example" not in lines
         assert all(lines.count(word(name, "said")) >= 5 for name in ("site", "own", ""))
-        assert (await client.documents.get("moved")).content == "Written anew."
+        assert (await client.documents.get("moved")).content == "Written again."
         assert json.loads(receipt.text)["subject"]["kind"] == "origin"
         with pytest.raises(InvalidArgumentError, match=r"origin\.origin: must be one of 'user'"):
             await client.erasures.run(origin="press")

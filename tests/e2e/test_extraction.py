@@ -179,7 +179,7 @@ async def test_nonsense_is_told_retried_and_given_up_while_other_conversations_g
             assert (status.extracted_count, status.statement_count) == (1, 1)
             assert (await client.bridge.status()).skipped_counts["not_extracted"] == len(NONSENSE)
             assert {*await known(client)} == {"secret fine"}
-            # The messages are still there, and the next attempt says what was wrong.
+            # The messages are still there, and the next attempt includes the error.
             assert (await client.timeline.status()).event_count == len(NONSENSE) + 1
             of_first = [asked_of(each) for each in served.received if "secret 0" in str(asked_of(each)["messages"])]
             assert [each["refusal"] for each in of_first] == [None, "it is not JSON"]

@@ -57,7 +57,7 @@ def _facts(client: Client, user: str, *, min_trust: str | None = None, **origin:
 
 
 def _add_memory(client: Client, user: str, name: str, **origin: str) -> None:
-    client.memories.add(TEXT, user=user, type=name or "none", **origin)
+    client.memories.add(TEXT, user=user, type=name or "unset", **origin)
 
 
 def _memories(client: Client, user: str, **asked: str) -> list[Scope]:
@@ -65,7 +65,7 @@ def _memories(client: Client, user: str, **asked: str) -> list[Scope]:
 
 
 def _add_statement(client: Client, user: str, name: str, **origin: str) -> None:
-    # One text is one statement of its user, so that each origin needs a persona of its own.
+    # The same text would be a duplicate, so each origin gets a separate persona.
     client.semantic.add(TEXT, user=user, persona=name, **origin)
 
 
@@ -139,10 +139,10 @@ def test_min_trust_leaves_out_what_is_trusted_less(client: Client, kind: str, us
 def test_an_unknown_origin_and_a_name_without_one_are_refused(client: Client, kind: str) -> None:
     for given, field in (({"origin": "press"}, "origin"), ({"origin_name": "example.com"}, "origin_name")):
         with pytest.raises(InvalidArgumentError, match=FIELDS) as caught:
-            KINDS[kind].store(client, "nobody", "x", **given)
+            KINDS[kind].store(client, "other", "x", **given)
         [violation] = caught.value.violations
         assert violation.field.endswith(f".{field}")
-    assert KINDS[kind].found(client, "nobody") == []
+    assert KINDS[kind].found(client, "other") == []
 
 
 def test_an_unknown_min_trust_is_refused(client: Client, kind: str) -> None:

@@ -166,15 +166,15 @@ def say(client: Client, user: str, *turns: str, **about: Any) -> None:
     client.conversations.append("c", messages, user=user, **about)
 
 
-@pytest.mark.parametrize("question", ["Which blood type has Ada?", "What is your blood type?"])
+@pytest.mark.parametrize("question", ["Which blood type has Ada?", "What's your blood type?"])
 def test_a_question_that_was_found_comes_with_its_answer(client: Client, user: str, question: str) -> None:
-    say(client, user, "What is your blood type?", "A negative.", "Noted. And your shoe size?", "Forty one.")
+    say(client, user, "What's your blood type?", "A negative.", "Noted. And your shoe size?", "Forty one.")
     for number in range(20):
         client.timeline.add("note", f"The train number {number} was late.", user=user)
     answer = client.recall(question, user=user)
     assert not answer.nothing_relevant
     lines = answer.context.splitlines()
-    [asked] = [number for number, line in enumerate(lines) if "What is your blood type?" in line]
+    [asked] = [number for number, line in enumerate(lines) if "What's your blood type?" in line]
     assert lines[asked + 1].endswith("user: A negative.")
     shown = [*answer, *answer.neighbours]
     assert sorted(item.citation for item in shown if item.citation) == list(range(1, len(lines) + 1))
@@ -201,13 +201,13 @@ def test_a_statement_comes_with_its_correction_but_for_calls_of_tools(client: Cl
 
 
 def test_turns_beside_a_message_meet_the_conditions_of_the_question(client: Client, user: str) -> None:
-    say(client, user, "What is your blood type?", "A negative.", project="private")
-    say(client, user, "What is your blood type?", "I would rather not say.", project="work")
+    say(client, user, "What's your blood type?", "A negative.", project="private")
+    say(client, user, "What's your blood type?", "I would rather not say.", project="work")
     question = "Which blood type has Ada?"
     assert "A negative." in client.recall(question, user=user).context
     assert "A negative." not in client.recall(question, user=user, project="work").context
     of_assistant = client.recall(question, user=user, filters={"event": F("source") == "assistant"})
-    assert "What is your blood type?" in of_assistant.context
+    assert "What's your blood type?" in of_assistant.context
     assert "A negative." not in of_assistant.context
     later = datetime.now(UTC) + timedelta(hours=1)
     client.conversations.append("c", [{"role": "user", "content": question, "time": later}], user=user)

@@ -14,7 +14,7 @@ from mnemon.v1 import extractor_pb2_grpc
 from tests.support.tool_endpoints import Answer, Received, RecordingHandler, saying
 
 Script = Callable[[Mapping[str, Any]], Any]
-"""Makes the answer to what the model is asked: an object to send as JSON, or a text to send unchanged."""
+"""Makes the answer to a request to the model: an object to send as JSON, or a text to send unchanged."""
 PROBE = "Hello! I like tea."
 """The message by which the server finds out whether an extractor answers at all."""
 

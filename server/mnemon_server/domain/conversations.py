@@ -144,7 +144,7 @@ class ContextQuery:
     namespace: tuple[str, ...] = ()
     min_relevance: float = 0.0
     min_trust: Origin | None = None
-    """Of what is recalled."""
+    """Applies to the recalled records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

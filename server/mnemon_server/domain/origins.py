@@ -30,32 +30,32 @@ def is_origin(text: str) -> bool:
 
 
 def trust(origin: str) -> int:
-    """How far an origin is trusted; more is higher. An agent wrote what has no origin."""
+    """The trust in an origin; higher is more trusted. An empty origin counts as an agent."""
     return _TRUST[origin or Origin.AGENT]
 
 
 def may_settle(candidate: Scope, existing: Scope) -> bool:
     """Whether a new statement may confirm one that says the same, and replace or change one that it contradicts.
 
-    What comes from a tool, an import or the web never changes what is trusted more. An agent speaks for its user.
+    Statements from a tool, an import or the web never change more trusted ones. Agents count as their users.
     """
     return trust(candidate.origin) >= min(trust(existing.origin), trust(Origin.AGENT))
 
 
 class Provenance(NamedTuple):
-    """Where some records come from: an origin, empty for records without one, and its name, or else any name."""
+    """An origin, empty for records without one; without a name, it stands for all names."""
 
     origin: str
     name: str = ""
 
 
 def less_trusted(least: Origin) -> tuple[Provenance, ...]:
-    """The sources that are trusted less."""
+    """The less trusted origins."""
     return tuple(Provenance(origin) for origin in ("", *map(str, Origin)) if trust(origin) < trust(least))
 
 
 def not_from(sources: Sequence[Provenance]) -> Expression | None:
-    """Leaves out the records from these sources; None if there are no sources."""
+    """Excludes records from these sources; None for an empty list."""
     named = (
         AllOf((Condition("origin", Operator.EQ, (origin,)), Condition("origin_name", Operator.EQ, (name,))))
         for origin, name in sources
@@ -67,7 +67,7 @@ def not_from(sources: Sequence[Provenance]) -> Expression | None:
 
 
 def least_trusted(scopes: Iterable[Scope]) -> Scope:
-    """The scope, of at least one, whose origin is trusted least; of several, the first."""
+    """The scope with the least trusted origin; the first one, if several are equal. At least one must be given."""
     return min(scopes, key=lambda scope: trust(scope.origin))
 
 
@@ -77,7 +77,7 @@ def with_origin(scope: Scope, source: Scope) -> Scope:
 
 
 def without_origin(scope: Scope) -> Scope:
-    """The owner alone."""
+    """The scope with only its owner fields."""
     return with_origin(scope, Scope()) if scope.origin or scope.origin_name else scope
 
 

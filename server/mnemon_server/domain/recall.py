@@ -144,7 +144,7 @@ class RecallAnswer:
 
     items: tuple[RecallItem, ...]
     neighbours: tuple[RecallItem, ...] = ()
-    """The turns beside messages among the items that are in the context as well. Their relevance is 0."""
+    """Turns around messages among the items; they are in the context, too. Their relevance is 0."""
     relevance: Relevance
     context: str = ""
     context_tokens: int = 0

@@ -175,8 +175,8 @@ class AsyncFacts(AsyncService):
         metadata to the value that it must equal, or to operators that must all hold: $eq, $ne, $gt, $gte, $lt, $lte,
         $in, $nin. It can also be an expression such as `F("value.score") >= 3`. `mode` is "hybrid", "vector" or
         "keyword"; None means hybrid, or vector if only a vector is given. `view` is "ids" (namespaces, keys, revisions
-        and scores only), "standard", or "full", which adds embeddings. `min_trust` leaves out what comes from a less
-        trusted origin: "user", "agent", "tool", "import" or "web".
+        and scores only), "standard", or "full", which adds embeddings. `min_trust` excludes facts from less trusted
+        origins: "user", "agent", "tool", "import" or "web".
         """
         asked = request(
             pb.SearchFactsRequest,

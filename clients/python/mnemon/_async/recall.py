@@ -57,7 +57,7 @@ class AsyncRecall(AsyncService):
         date, a timedelta back from now, or a text such as "2027-01-31" or "2 weeks". `as_of` asks what was known at
         such a moment. `limit` is the most items, 10 by default. With `max_tokens`, the size of the context (2,000 by
         default), it is as many as fit; `tokenizer` says how tokens are counted. Memories below `min_confidence`, by
-        default 0.3, are left out, and so is what comes from an origin less trusted than `min_trust`: "user", "agent",
+        default 0.3, are left out, and so are records from origins less trusted than `min_trust`: "user", "agent",
         "tool", "import" or "web".
         """
         check_keywords(scope, values.ScopeFields.__annotations__)

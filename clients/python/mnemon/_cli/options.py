@@ -235,7 +235,7 @@ ORIGINS = ("user", "agent", "tool", "import", "web")
 min_trust_option = click.option(
     "--min-trust",
     type=click.Choice(ORIGINS),
-    help="Leave out what comes from a less trusted origin.",
+    help="Exclude records from less trusted origins.",
 )
 mode_option = click.option(
     "--mode",

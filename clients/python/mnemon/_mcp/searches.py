@@ -102,8 +102,8 @@ class Recall(BaseModel):
     max_tokens: int = Field(1_000, ge=50, le=8_000, description="The most that is returned, in tokens.")
     min_trust: Literal["user", "agent", "tool", "import", "web"] | None = Field(
         None,
-        description='Only what comes from this origin, or from one that is trusted more: first "user", then "agent", '
-        '"tool", "import", "web". Left out: any.',
+        description='Only records from this origin or a more trusted one, in the order "user", "agent", "tool", '
+        '"import", "web". Default: any.',
     )
 
 

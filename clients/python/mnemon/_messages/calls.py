@@ -168,7 +168,7 @@ def erase_to_pb(
     revoke_keys: bool = False,
     dry_run: bool = False,
 ) -> erase_pb2.EraseRequest:
-    """The request; refuses none and more than one of user, namespace, origin and kind."""
+    """The request; exactly one of user, namespace, origin and kind must be given."""
     labels = convert.namespace_to_pb("namespace", namespace)
     if [bool(user), bool(labels), bool(origin), bool(kind)].count(True) != 1:
         raise InvalidArgumentError.of("target", "must be one of user, namespace, origin and kind: say what to erase")

@@ -135,8 +135,8 @@ class Documents(Service):
 
         A blank query without a vector finds nothing, and so does a `limit` of 0. `mode` is "hybrid", "vector" or
         "keyword"; None means hybrid, or vector if only a vector is given. Every result has all pairs of `filters` in
-        its metadata, where 5 equals 5.0, and matches `where`, such as F("metadata.year") >= 2020. `min_trust` leaves
-        out what comes from a less trusted origin: "user", "agent", "tool", "import" or "web".
+        its metadata, where 5 equals 5.0, and matches `where`, such as F("metadata.year") >= 2020. `min_trust`
+        excludes records from less trusted origins: "user", "agent", "tool", "import" or "web".
 
         A key of `filters` that no document has is ignored with an IgnoredFilterWarning, and listed in
         `ignored_filters`. One that documents have only with values of other types finds nothing, with an

@@ -36,8 +36,7 @@ class Keys(Service):
 
         `users` and `namespaces` bind the key: for its holder only the records of these users exist, and only the facts
         in these namespaces, such as "users.ada", and below them. "*" stands for all of a kind.
-        `origins` are those of the records that its holder may write, such as ["web"] for a program that reads the web:
-        it cannot change what comes from elsewhere.
+        With `origins`, such as ["web"] for a scraper, its holder can write and change only records from these origins.
         """
         bounds = {"users": users, "namespaces": namespaces, "origins": origins}
         asked = request(pb.CreateKeyRequest, name=name, role=role, ttl=ttl, tenant=tenant, **bounds)

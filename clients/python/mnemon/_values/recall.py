@@ -100,8 +100,8 @@ class RecallAnswer(Items[RecallItem]):
     truncated: bool = False
     """The answer ended at 3 MiB: not all items fit."""
     neighbours: tuple[RecallItem, ...] = ()
-    """Turns of conversations that are in the context beside messages among the results, such as the replies to
-    questions. They have a citation and no score.
+    """Turns around messages among the results, such as replies to questions. They are in the context, with a citation
+    and without a score.
     """
 
     @property

@@ -101,7 +101,7 @@ class SemanticFilters(ScopeFields, total=False):
     where: FilterLike
     """Anything else, as an expression of `F` or a mapping."""
     min_trust: str
-    """Leaves out what comes from a less trusted origin: "user", "agent", "tool", "import" or "web"."""
+    """Excludes records from less trusted origins: "user", "agent", "tool", "import" or "web"."""
     created_from: datetime
     created_to: datetime
 

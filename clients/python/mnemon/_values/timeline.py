@@ -78,7 +78,7 @@ class EventFilters(ScopeFields, total=False):
     min_importance: float
     conversation: str
     min_trust: str
-    """Leaves out what comes from a less trusted origin: "user", "agent", "tool", "import" or "web"."""
+    """Excludes records from less trusted origins: "user", "agent", "tool", "import" or "web"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,8 +199,8 @@ class CreateKeyRequest(_message.Message):
     @_builtins.property
     def origins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The origins of the records that its holder may write: "user", "agent", "tool", "import" or "web"; see Scope. New
-        records get the least trusted of them, if the request names none. Records of other origins can be read, but not be
-        changed, confirmed, merged or removed. For readers and writers only; empty means any.
+        records without an origin get the least trusted of these. Records from other origins can be read, but not changed,
+        confirmed, merged or removed. For readers and writers only; empty means any.
         """
 
     def __init__(

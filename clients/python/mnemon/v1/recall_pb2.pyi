@@ -243,8 +243,8 @@ class RecallResponse(_message.Message):
 
     @_builtins.property
     def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecallItem]:
-        """Turns of conversations that are in the context beside messages among the results: the replies to questions, and the
-        turns around the best messages. They have a citation and no score, and are not counted by the limit.
+        """Turns around messages among the results: replies to questions, and the turns around the best messages. They are in the
+        context, have a citation and no score, and do not count towards the limit.
         """
 
     def __init__(

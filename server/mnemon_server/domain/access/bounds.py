@@ -38,7 +38,7 @@ class Bounds:
     A fact belongs to its namespace, every other record to the user in its scope. A record without a user belongs to no
     one, so only callers without bounds see it. Rules alone exist for all: they decide about everybody's statements.
 
-    What others share with the caller exists for it as well, but may be narrower than a user, and may be read only.
+    Shares add records of other users. A share may be narrower than a user, and may be read-only.
     """
 
     users: tuple[str, ...] | None = None
@@ -46,11 +46,11 @@ class Bounds:
     namespaces: tuple[Namespace, ...] | None = None
     """Each with those below it; None means all."""
     origins: tuple[str, ...] = ()
-    """The origins of which the caller writes records, the most trusted first; empty means any. Others are only read."""
+    """The origins of records that the caller may write, the most trusted first; empty means any."""
     shares: tuple[Share, ...] = ()
-    """In order, without shares of what is the caller's own."""
+    """Sorted, without shares that the caller's own users and namespaces already cover."""
     holder: str = ""
-    """Who calls, if others may share records with this caller alone; see `request`."""
+    """Identifies the caller to whom the shares were given; see `request`."""
 
     @classmethod
     def of(cls, users: Sequence[str], namespaces: Sequence[str], origins: Sequence[str] = ()) -> "Bounds":
@@ -100,13 +100,13 @@ class Bounds:
         )
 
     def sharing(self, shares: Iterable[Share], holder: str) -> "Bounds":
-        """These bounds with what others share with this caller."""
+        """These bounds with the shares of one caller."""
         return replace(
             self, shares=tuple(sorted((each for each in shares if self._adds(each)), key=order)), holder=holder
         )
 
     def _adds(self, share: Share) -> bool:
-        """Whether any of it is outside of what is the caller's own."""
+        """Whether the share is not covered by the caller's own users and namespaces."""
         if share.namespace is None:
             return self.users is not None and share.scope.user not in self.users
         return self.namespaces is not None and not any(map(share.namespace.is_within, self.namespaces))
@@ -114,17 +114,18 @@ class Bounds:
     # Request ids
 
     def digest(self, secret: bytes, purpose: bytes) -> bytes:
-        """16 bytes that differ between callers' own bounds, and that only the holder of the secret can tell. What is
-        shared with a caller does not count: it comes and goes.
+        """16 bytes that identify the caller's own bounds, and that only the holder of the secret can compute. Shares
+        are not included, because they come and go.
         """
         text = json.dumps([self.user_texts, self.namespace_texts, *map(str, self.origins)]).encode()
         return hmac.digest(secret, purpose + b"\0" + text, "sha256")[:_DIGEST_BYTES]
 
     def request(self, request: RequestKey, owner: str) -> RequestKey:
-        """The identity of a request of this caller; `owner` is that of all callers with these own bounds.
+        """The identity of a request by this caller; `owner` identifies all callers with the same own bounds.
 
-        While others let the caller write, its answers are kept for it alone: a caller with the same own bounds may lack
-        that share. Its earlier answers count as well, so a share that comes or goes repeats no write.
+        While the caller has a writable share, its answers are stored under its own digest, because others with the same
+        own bounds may lack that share. The other digest is accepted too, so a retry does not write twice after a share
+        was added or removed.
         """
         alone = hashlib.sha256(request.digest + self.holder.encode()).digest()
         kept, earlier = (
@@ -135,14 +136,14 @@ class Bounds:
     # What the caller may read and write
 
     def scopes(self, *, writing: bool = False) -> tuple[Scope, ...] | None:
-        """The scopes whose records the caller may read, or write: its own users, then shares; None means all."""
+        """The scopes that the caller may read or, if `writing`, write: its own users, then shares; None means all."""
         if self.users is None:
             return None
         shared = (each.scope for each in self._shared(writing=writing) if each.namespace is None)
         return (*map(Scope, self.users), *shared)
 
     def spaces(self, *, writing: bool = False) -> tuple[Namespace, ...] | None:
-        """The namespaces whose facts the caller may read, or write, each with those below it; None means all."""
+        """The namespaces that the caller may read or, if `writing`, write, each with its children; None means all."""
         if self.namespaces is None:
             return None
         shared = (each.namespace for each in self._shared(writing=writing) if each.namespace is not None)
@@ -170,7 +171,7 @@ class Bounds:
         return collection == RULES or self._has(collection, document, writing=False)
 
     def writable(self, collection: Collection, document: Document) -> bool:
-        """Whether a record, stored or new, is where the caller may write; `check_change` judges its origin."""
+        """Whether the caller may write a stored or new record in this place; `check_change` checks its origin."""
         return collection not in (RULES, VERSIONS) and self._has(collection, document, writing=True)
 
     def _has(self, collection: Collection, document: Document, *, writing: bool) -> bool:
@@ -183,12 +184,12 @@ class Bounds:
         scopes = self.scopes(writing=writing)
         if scopes is None or collection != DECISIONS or writing:
             return scopes
-        # A decision has the texts of two statements, and the scope of one: the other may be outside of a narrow share.
+        # A decision quotes two statements but has the scope of one; the other may be outside of a narrow share.
         return tuple(filter(is_whole_user, scopes))
 
     @property
     def reads_more(self) -> bool:
-        """Whether there may be records that the caller may read, but not write."""
+        """Whether the caller has read-only shares."""
         return not all(each.may_write for each in self.shares)
 
     def restricted(self, collection: Collection, where: RecordFilter) -> RecordFilter:
@@ -241,8 +242,7 @@ class Bounds:
         raise PermissionDeniedError(f"scope.user must be {_choice(map(scope_text, scopes))}: {_BOUND}")
 
     def selected(self, scope: Scope) -> tuple[Scope, Scope]:
-        """The scope that a call about one user reads, and the part of the records in which it is: those of a user, or a
-        share.
+        """The scope that a call about one user reads, and the scope that contains it: the whole user, or a share.
 
         Raises:
             PermissionDeniedError: no record with this scope exists for the caller.
@@ -263,7 +263,7 @@ class Bounds:
         return next(iter(fitting.items()))
 
     def sourced(self, scope: Scope) -> Scope:
-        """The scope of a new record with the origin that it gets: the least trusted of the caller's, if it names none.
+        """The scope of a new record with its origin; by default, the least trusted one that the caller may write.
 
         Raises:
             PermissionDeniedError: the caller may not write records of this origin.
@@ -275,7 +275,7 @@ class Bounds:
         raise PermissionDeniedError(f"scope.origin must be {_choice(map(repr, self.origins))}: {_BOUND}")
 
     def may_change(self, scope: Scope) -> bool:
-        """Whether the caller may change a stored record, as far as its origin says."""
+        """Whether the caller may change stored records with the origin of this scope."""
         return not self.origins or (scope.origin or Origin.AGENT) in self.origins
 
     def check_change(self, scope: Scope) -> None:
@@ -287,7 +287,7 @@ class Bounds:
             )
 
     def foreign(self) -> Expression | None:
-        """The records that the caller may not change because of their origins; None if there are none."""
+        """Selects records that the caller may not change because of their origin; None without a limit."""
         if not self.origins:
             return None
         changeable = {*self.origins, *(("",) if Origin.AGENT in self.origins else ())}
@@ -311,12 +311,12 @@ _BOUND = "your credential is bound to that"
 
 
 def read_only() -> PermissionDeniedError:
-    """The error for a write to what others share for reading."""
+    """The error for a write to a read-only share."""
     return PermissionDeniedError("this is shared with you for reading only; ask its owner for a grant to write")
 
 
 def _ambiguous(scopes: Sequence[Scope]) -> InvalidArgumentError:
-    """The error for a scope that several shares of one user fit. It asks for a field in which they differ."""
+    """The error for a scope that matches several shares of one user. It asks for a field in which they differ."""
     for place, name in enumerate(SCOPE_FIELDS):
         values = sorted({scope_values(each)[place] for each in scopes})
         if len(values) > 1:
@@ -328,7 +328,7 @@ def _ambiguous(scopes: Sequence[Scope]) -> InvalidArgumentError:
 
 
 def _is_in(text: str, spaces: Sequence[Namespace] | None) -> bool:
-    """Whether an encoded namespace is one of these or below one."""
+    """Whether an encoded namespace is in or below one of these."""
     return spaces is None or any(text.startswith(encode_namespace(each)) for each in spaces)
 
 

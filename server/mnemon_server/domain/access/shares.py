@@ -1,4 +1,4 @@
-"""Shares: records of others that a caller may read, and perhaps write."""
+"""Shares: records of other users that a caller may read and, if allowed, write."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from mnemon_server.domain.records import Scope
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The records of a scope, or the facts of a namespace, which others share with a caller."""
+    """Access to the records of a scope, or to the facts in a namespace."""
 
     scope: Scope = Scope()
-    """Names a user, and perhaps further fields that the records have; empty if a namespace is shared."""
+    """A user, optionally with further fields; empty if a namespace is shared."""
     namespace: Namespace | None = None
-    """With those below it."""
+    """Including its children."""
     may_write: bool = False
 
 
@@ -26,7 +26,7 @@ def covers(outer: Scope, scope: Scope) -> bool:
 
 
 def narrowed(outer: Scope, scope: Scope) -> Scope | None:
-    """The filter for what both filters select; None if they contradict each other."""
+    """The intersection of two filters; None if they contradict each other."""
     pairs = list(zip(scope_values(outer), scope_values(scope), strict=True))
     if any(one and other and one != other for one, other in pairs):
         return None
@@ -54,7 +54,7 @@ def _conditions(scope: Scope) -> Iterable[Condition]:
 
 
 def scope_text(scope: Scope) -> str:
-    """The scope as messages name it, such as "'ada' with project 'garden'"."""
+    """The scope as written in error messages, such as "'ada' with project 'garden'"."""
     others = [
         f"{name} {value!r}" for name, value in zip(SCOPE_FIELDS[1:], scope_values(scope)[1:], strict=True) if value
     ]
@@ -62,5 +62,5 @@ def scope_text(scope: Scope) -> str:
 
 
 def order(share: Share) -> tuple[str, ...]:
-    """A key that sorts shares, so that equal sets of them are equal."""
+    """The sort key of shares, so that equal sets compare equal."""
     return (*scope_values(share.scope), namespace_text(share.namespace or ()), str(share.may_write))

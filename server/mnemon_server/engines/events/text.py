@@ -45,8 +45,8 @@ that is not in memory takes 7 microseconds.
 _OPENED_S = 5.0
 """How long a search waits at most for the file after the start."""
 _AWAITED_MAX, _AWAITED_S = 256, 1.0
-"""A search by meaning waits so long at most for the vectors of at most so many new events: the conversation that was
-just stored is asked about next. It computes the last VECTORS_AT_ONCE by itself, and waits only if more are missing.
+"""Maximum number of new events whose vectors a search waits for, and the maximum wait: conversations are often asked
+about right after they were stored. Up to VECTORS_AT_ONCE missing vectors are computed without waiting.
 """
 
 

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 _BATCH_WAIT_S = 0.02
 """How long a new event waits for others, so that they share a transaction."""
 _SHARE_BUSY, _SHARE_IDLE, _SHARE_AWAITED = 0.2, 0.8, 1.0
-"""Maximum share of time, while events are being stored, while none are, and while a search waits."""
+"""Maximum share of time: while events are being stored, while the timeline is idle, and while a search waits."""
 _RETRY_S, _RETRY_S_MAX = 0.1, 60.0
 _WARM_S = 0.1
 
@@ -61,7 +61,7 @@ class TextThread:
         self._wake.set()
 
     def wait_for(self, sequence: int, timeout_s: float) -> None:
-        """Waits until the index contains all events up to this one, or until the time is over or an attempt fails."""
+        """Waits until the index contains all events up to this one; stops early on a timeout or a failed attempt."""
 
         def is_over() -> bool:
             is_running = self._thread.is_alive() and all(retry.is_due for retry in self._retries.values())

@@ -97,7 +97,7 @@ class ConversationReader:
         summary: str = "",
         refusal: str = "",
     ) -> ExtractionRequest:
-        """The request about messages, with known statements. `scope` has the least trusted origin of what is read."""
+        """The request about messages, with known statements. `scope` has the least trusted origin of its sources."""
         return ExtractionRequest(
             scope=scope,
             conversation=conversation,
@@ -111,7 +111,7 @@ class ConversationReader:
         )
 
     async def _known(self, scope: Scope, messages: Sequence[Turn]) -> list[Known]:
-        """The statements that match any of the messages best, and are trusted as far: an answer may repeat them."""
+        """The statements that match the messages best. An answer may repeat them, so less trusted ones are excluded."""
         asked = [turn for turn in messages if turn.role not in NOT_SEARCHED][-SEARCHES_MAX:]
         where = SemanticFilter(
             scope=Scope(user=scope.user, household=scope.household, persona=scope.persona),

@@ -82,8 +82,8 @@ async def prepared(
 
 
 def summary_event(event_id: str, newest: Event, scope: Scope, summary: str, now: datetime) -> Event:
-    """The event of a summary of the conversation up to its newest message, written now, with the scope of what was
-    read.
+    """The event of a summary of the conversation up to its newest message, written now, with the scope of its
+    sources.
     """
     return Event(
         event_id=event_id,

@@ -1,7 +1,7 @@
 """Messages as events of the timeline, and back.
 
 The id of an event is unique in the timeline, the id of a message only in its conversation. So the event's id is made
-from both the conversation and the message's id. What an event has no field for is JSON in its payload.
+from both the conversation and the message's id. Fields that events lack are stored as JSON in the payload.
 """
 
 import json
@@ -61,7 +61,7 @@ def to_event(
 
 
 def _scope(scope: Scope, message: Message, may_record: Callable[[str], bool]) -> Scope:
-    """The scope with the origin that the role tells, unless the caller names one, or may record no such events."""
+    """The scope with the origin of the role, unless the caller sets one or may not record events of that origin."""
     origin = _ORIGINS.get(message.role)
     if scope.origin or origin is None or not may_record(origin):
         return scope

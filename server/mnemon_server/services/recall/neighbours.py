@@ -1,8 +1,8 @@
-"""The turns beside the messages that were found.
+"""Finds the turns around the messages in a recall.
 
-A question is worth little without its answer, which often repeats none of its words ("What is your blood type?", "A
-negative."), and a statement without the correction that follows it. So the context shows the reply to each question
-that was found, and the turns around the best messages.
+A question is useless without its answer, which often shares no word with it ("What's your blood type?", "A
+negative."), and a statement is misleading without the correction that follows. So the context shows the reply to each
+question, and the turns around the best messages.
 """
 
 from collections import defaultdict
@@ -22,18 +22,18 @@ from mnemon_server.services.reading.pages import PAGE_BYTES_MAX
 from mnemon_server.services.recall.kinds import of_event
 
 AROUND_BEST = 3
-"""How many of the best messages are shown with the turns around them; other questions have the reply alone."""
+"""How many of the best messages are shown with the turns around them; other questions get only their reply."""
 READ_BEFORE, READ_AFTER = 2, 5
-"""How many messages before and after one are read: calls of tools and their results are no turns, and are skipped."""
+"""How many messages are read before and after one. Tool calls and their results are skipped."""
 TURNS_AFTER = 3
-"""How many turns after one of the best messages are shown; a correction may come after a confirmation."""
+"""How many turns after one of the best messages are shown; a correction may follow a confirmation."""
 SILENT_ROLES = frozenset({"system", "tool"})
 
 _QUESTION_MARKS = ("?", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}", "\N{GREEK QUESTION MARK}")
 
 
 class Turns(NamedTuple):
-    """The turns to show beside a message, in the order of the conversation."""
+    """The turns to show around a message, in the order of the conversation."""
 
     after: Sequence[RecallItem]
     before: Sequence[RecallItem]
@@ -51,7 +51,7 @@ def is_question(text: str) -> bool:
 def neighbours(
     events: EventEngine, where: Callable[[ConversationKey], EventSelection], found: Sequence[RecallItem]
 ) -> Neighbours:
-    """The turns to show beside each message. Blocks.
+    """The turns to show around each message. Blocks.
 
     Args:
         events: the events that exist for the caller.
@@ -84,13 +84,13 @@ def neighbours(
 
 
 def with_neighbours(told: Sequence[RecallItem], beside: Neighbours) -> list[RecallItem]:
-    """The items in the order in which they are packed: each question with its replies, and at last the other turns."""
+    """The items in packing order: each question with its replies first, then the other turns."""
     ordered, others = list[RecallItem](), list[RecallItem]()
     for item in told:
         around = [beside[record] for record in (item.record, *item.duplicates) if record in beside]
         replies = chain.from_iterable(turns.after[:1] for turns in around if is_question(item.content))
         ordered += [item, *replies]
-        # What follows at once matters more than what precedes.
+        # The next turn matters more than the previous one.
         others += chain.from_iterable((*turns.after[:1], *turns.before, *turns.after[1:]) for turns in around)
     known = {record: item for item in told for record in (item.record, *item.duplicates)}
     distinct = {each.record: each for each in (known.get(item.record, item) for item in (*ordered, *others))}

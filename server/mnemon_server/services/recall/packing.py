@@ -35,7 +35,7 @@ PASSAGE_TOKENS = 100
 ELLIPSIS = "…"
 
 SOURCE_CHARACTERS_MAX = 60
-"""How much of the name of an origin is shown."""
+"""Maximum length of an origin's name."""
 INDENT = "    "
 CHARACTERS_PER_TOKEN_MAX = 16
 """Prose has far fewer characters per token, so a longer text need not be counted to its end."""
@@ -135,9 +135,9 @@ def _day(item: RecallItem) -> str:
 
 
 def _source(item: RecallItem) -> str:
-    """Where an item comes from if an agent's word is trusted more: a page must not read like something known."""
+    """The origin of an item that is trusted less than an agent, so that a page does not read like the user's words."""
     origin, name = item.scope.origin, item.scope.origin_name[:SOURCE_CHARACTERS_MAX]
-    # The speaker of a message says that it is a tool's.
+    # Tool messages already show their speaker.
     is_told = origin == Origin.TOOL and item.type == MESSAGE_TYPE
     if is_told or trust(origin) >= trust(Origin.AGENT):
         return ""

@@ -46,7 +46,7 @@ OF_FLOOR, OF_BEST = 1 / 2, 1 / 3
 prompt.
 """
 REPLY_WEIGHT = 1 / 2
-"""The relevance of a reply to the same question, as a part of that question's own."""
+"""The relevance of a reply to the same question, relative to the stored question."""
 TURN_WEIGHTS = (1.0, 0.3, 0.2, 0.1)
 """How much the newest turns of a conversation count towards the meaning of the question, newest first."""
 SKIPPED_FACTS = (
@@ -54,7 +54,7 @@ SKIPPED_FACTS = (
 )
 
 ReadTurns = Callable[[Sequence[RecallItem]], Neighbours]
-"""Reads the turns beside the messages among items."""
+"""Reads the turns around the messages among items."""
 
 
 class RecallStore:
@@ -181,7 +181,7 @@ def _answer(
         found: by kind.
         of_all_times: what the same searches found without the query's span of time; empty if it has no span.
         fusion: how the searches combine meaning and words.
-        turns: reads the turns beside messages.
+        turns: reads the turns around messages.
         count: the size of a text in tokens.
     """
     unknown, asked_before = _unknown(query, found.values())
@@ -248,7 +248,7 @@ def _unknown(query: RecallQuery, found: Iterable[Found]) -> tuple[list[RecallIte
 
 
 def _replies(asked_before: Sequence[RecallItem], turns: ReadTurns) -> Iterator[RecallItem]:
-    """The replies to the same question, which may share no word with it."""
+    """The replies to earlier occurrences of the question, which may share no word with it."""
     beside = turns(asked_before) if asked_before else {}
     for item in asked_before:
         if item.record in beside:

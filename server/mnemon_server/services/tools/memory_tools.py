@@ -218,7 +218,7 @@ class MemoryTools:
             facts = await self._facts.search(asked, room=room)
             return facts.matches, facts.diagnostics.relevance, False
         found = await self._recall.recall(asked, room=room)
-        # The turns beside what was found come last, without a score.
+        # Neighbouring turns come last, without a score.
         items = (*found.items[call.offset :], *(() if call.offset else found.neighbours))
         shortened = await self._offload(lambda: [shortened_item(item, call.query) for item in items])
         return shortened, found.relevance, found.truncated

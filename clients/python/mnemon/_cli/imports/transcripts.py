@@ -1,14 +1,13 @@
 """Reads the lines of transcripts: who speaks, and when.
 
-A line may begin with a time, as messengers and meeting programs write it: "[12.03.24, 10:15:33] Ann: Hello.",
+A line may begin with a time, as in exports of messengers and meetings: "[12.03.24, 10:15:33] Ann: Hello.",
 "3/12/24, 10:15 AM - Ann: Hello.", "[10:15] Ann: Hello.", "2026-03-12 10:15 <Ann> Hello.".
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 _DATE = r"(?P<date>\d{1,4}(?P<mark>[./-])\d{1,2}(?P=mark)\d{1,4})"
 _CLOCK = (
@@ -18,65 +17,59 @@ _STAMP = re.compile(rf"(?P<open>\[)?(?:{_DATE},?[\sT])?\s?{_CLOCK}(?(open)\])(?:
 _SPEAKER = re.compile(r"(?:\*\*)?(?P<name>[^\W\d_][^:*]{0,39}?)(?:\*\*)?:(?:\*\*)?(?:\s+|$)")
 _ANGLED = re.compile(r"<(?P<name>[^<>\s][^<>]{0,39})>\s+")
 _TOLD = re.compile(r"(?:From\s+)?(?P<name>[^:]{1,60}?)(?:\s+to\s+Everyone)?:(?:\s+|$)")
-"""The speaker behind a time, who may also be a telephone number."""
+"""The speaker after a time, which may also be a telephone number."""
 _MARKS = str.maketrans({**dict.fromkeys("\ufeff\u200e\u200f\u202a\u202c"), "\u202f": " ", "\xa0": " "})
-"""Marks of direction, which messengers write before a time or a name, and spaces that keep a time together."""
+"""Direction marks, which messengers put before times and names, and non-breaking spaces."""
 _NAME_WORDS_MAX = 3
 _NO_SPEAKERS = {
     *("agenda", "attendees", "bcc", "cc", "date", "example", "from", "http", "https", "location", "note", "notes"),
     *("participants", "ps", "re", "reply-to", "sent", "subject", "summary", "time", "title", "to", "todo", "topic"),
     "warning",
 }
-"""Words that stand before a colon in notes and in the heads of mails."""
-_CENTURY, _YEAR_MIN, _NOON = 2000, 1000, 12
-
-DayOrder = Literal["day first", "month first", "not told"]
+"""Words before a colon in notes and mail headers."""
+_MARK = re.compile("[./-]")
+_CENTURY, _YEAR_MIN, _MONTHS, _NOON = 2000, 1000, 12, 12
 
 
 class Line(NamedTuple):
     """A line of a transcript."""
 
     text: str
-    """The words; with the speaker's name and the time if it does not begin a message."""
+    """The text after the speaker; the whole line if it does not begin a message."""
     speaker: str = ""
-    """Who begins to speak; empty if the line goes on with the message before."""
+    """Empty if the line continues the previous message."""
     time: datetime | None = None
-    """When, by the clock of the speaker."""
+    """In this machine's time zone; None if the line has no date."""
     is_notice: bool = False
-    """Whether it has a time and no speaker: a messenger tells something itself."""
+    """Whether it has a date and no speaker: a notice by the messenger."""
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How the lines of a transcript are written."""
+class Style(NamedTuple):
+    """The format of a transcript."""
 
     is_timed: bool
-    """Whether messages begin with a time; a line without one then goes on with the message before."""
-    day_order: DayOrder
-
-    @property
-    def is_month_first(self) -> bool:
-        """Whether 3/4/2026 is a day in March."""
-        return self.day_order == "month first"
+    """Whether messages begin with a time. If they do, lines without a time continue the previous message."""
+    is_month_first: bool
+    """Whether 3/4/2026 is a day in March."""
 
 
 def style_of(lines: Iterable[str]) -> Style | None:
-    """How these lines are written; None if they are no transcript."""
-    timed, named, dates = 0, 0, list[re.Match[str]]()
+    """The format of these lines; None if they are not a transcript."""
+    is_timed: bool | None = None
+    dates, has_half = set[str](), False
     for line in lines:
         if (stamp := _stamp_of(line)) and _speaker_after(stamp):
-            timed += 1
-            dates.append(stamp)
-        elif _speaker_of(line):
-            named += 1
-    if not timed + named:
-        return None
-    # A message of several lines may have any number of lines that look like a speaker.
-    return Style(is_timed=bool(timed), day_order=_day_order(dates))
+            # The first message decides: later lines of a long one may look like either kind.
+            is_timed = is_timed is not False
+            dates.add(stamp["date"] or "")
+            has_half = has_half or stamp["half"] is not None
+        elif is_timed is None and _speaker_of(line):
+            is_timed = False
+    return None if is_timed is None else Style(is_timed, _is_month_first(dates, has_half=has_half))
 
 
 def lines_of(lines: Iterable[str], style: Style) -> Iterator[Line]:
-    """The lines as they are written."""
+    """Splits each line into time, speaker and text."""
     for line in lines:
         yield _timed(line, style) if style.is_timed else _plain(line)
 
@@ -97,7 +90,7 @@ def _timed(line: str, style: Style) -> Line:
 
 
 def _behind(line: str, end: int) -> str:
-    """The line from a place on that is counted without marks."""
+    """The rest of the line from a position that was found without the marks."""
     start = end
     while len(line[:start].translate(_MARKS)) < end:
         start += 1
@@ -109,7 +102,7 @@ def _stamp_of(line: str) -> re.Match[str] | None:
 
 
 def _speaker_after(stamp: re.Match[str]) -> re.Match[str] | None:
-    """The speaker behind a time; the whole line is matched, without marks."""
+    """The speaker after a time, in the line without marks."""
     for pattern in (_ANGLED, _TOLD):
         if found := pattern.match(stamp.string, stamp.end()):
             return found
@@ -124,29 +117,19 @@ def _speaker_of(line: str) -> re.Match[str] | None:
     return found
 
 
-def _day_order(stamps: Iterable[re.Match[str]]) -> DayOrder:
-    """Whether dates begin with the day or the month, as far as they tell."""
-    has_half = False
-    for stamp in stamps:
-        has_half = has_half or stamp["half"] is not None
-        if stamp["date"] is None:
-            continue
-        first, second, _ = map(int, re.split("[./-]", stamp["date"]))
-        if first > _YEAR_MIN:
-            continue
-        if "." in stamp["date"] or first > _NOON:
-            return "day first"
-        if second > _NOON:
-            return "month first"
-    # Twelve hours are usual where the month comes first.
-    return "month first" if has_half else "not told"
+def _is_month_first(dates: Iterable[str], *, has_half: bool) -> bool:
+    """Whether these dates begin with the month. Clocks with AM and PM (`has_half`) are common where they do."""
+    for first, second, _ in (map(int, _MARK.split(date)) for date in dates if date):
+        if first <= _YEAR_MIN and max(first, second) > _MONTHS:
+            return second > first
+    return has_half and not any("." in date for date in dates)
 
 
 def _time_of(stamp: re.Match[str], style: Style) -> datetime | None:
-    """The time of a line in the time zone of this machine; None if it has no date, or none that exists."""
+    """The time of a line in this machine's time zone; None without a date, or if there is no such day."""
     if stamp["date"] is None:
         return None
-    first, second, third = map(int, re.split("[./-]", stamp["date"]))
+    first, second, third = map(int, _MARK.split(stamp["date"]))
     year, month, day = (first, second, third) if first > _YEAR_MIN else (third, second, first)
     if first <= _YEAR_MIN and style.is_month_first:
         month, day = day, month

@@ -68,7 +68,7 @@ def read_min_trust(reader: Reader, field: str, message: Trusting) -> Origin | No
 
 
 def read_conditions(reader: Reader, message: Filtered) -> Expression | None:
-    """The conditions in a filter apart from those with fields of their own: `filter` and `min_trust`."""
+    """The condition made of a filter's fields `filter` and `min_trust`."""
     given = read_filter(reader, "filter.filter", message.filter) if message.HasField("filter") else None
     least = read_min_trust(reader, "filter.min_trust", message)
     return joined([given, not_from(less_trusted(least)) if least else None])
