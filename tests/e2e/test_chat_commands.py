@@ -81,6 +81,14 @@ def test_what_is_added_is_shown_as_a_transcript_listed_and_removed(address: str,
     assert (gone.returncode, f"{user} has no conversation 'c1'" in gone.stderr) == (1, True)
 
 
+def test_a_transcript_names_an_origin_that_its_role_does_not(address: str, user: str) -> None:
+    with Client(address) as client:
+        for role, origin in (("user", ""), ("user", "web"), ("tool", ""), ("assistant", "user")):
+            client.conversations.append("c", [{"role": role, "content": "x"}], user=user, origin=origin or None)
+    heads = re.findall(r"^(\w+)  [-0-9]+ [:0-9]+(.*)$", chat(address, user, "show", "c").stdout, re.MULTILINE)
+    assert heads == [("user", ""), ("user", "  from web"), ("tool", ""), ("assistant", "  from user")]
+
+
 def test_a_message_is_read_from_standard_input(address: str, user: str) -> None:
     chat(address, user, "add", "gym", "-", stdin="Leg day.\nFive sets.\n")
     assert said(address, user, "gym") == [("user", "", "Leg day.\nFive sets.")]
@@ -201,8 +209,15 @@ def test_a_messenger_tells_when_something_was_said(address: str, user: str, tmp_
         "4/3/2024, 10:14 - Messages are encrypted.\n4/3/2024, 10:15 - +49 170 12: Hi\n13/3/2024, 10:16 - Ann: Yo\n"
     )
     american = "3/4/24, 10:15\u202fAM - Ann: Hi\n3/4/24, 12:05\u202fPM - Ben: Yo\n"
+    telegram = "Ann Lee, [12.03.2024 10:15]\r\nHello\r\nthere\r\n\r\nBen, [12.03.2024 10:16]\r\nHi\r\n"
     found = {}
-    for name, text in (("ios", ios), ("android", android), ("american", american), ("chat", "[10:15] <ann> Hi\n")):
+    for name, text in (
+        ("ios", ios),
+        ("telegram", telegram),
+        ("android", android),
+        ("american", american),
+        ("chat", "[10:15] <ann> Hi\n"),
+    ):
         done = chat(address, user, "import", written(tmp_path, f"{name}.txt", text))
         assert "0 failed" in done.stdout and ("1 of the messenger" in done.stdout) == (name == "android")
         messages = run_json(address, "chat", "show", f"{name}.txt", "--user", user)
@@ -214,6 +229,10 @@ def test_a_messenger_tells_when_something_was_said(address: str, user: str, tmp_
         "ios": [
             ("Ann", "\u200eHello\nNote: bring wine", local(2024, 3, 12, 10, 15, 33)),
             ("Ben B.", "Yes: two", local(2024, 4, 1, 23, 59)),
+        ],
+        "telegram": [
+            ("Ann Lee", "Hello\nthere", local(2024, 3, 12, 10, 15)),
+            ("Ben", "Hi", local(2024, 3, 12, 10, 16)),
         ],
         "android": [("+49 170 12", "Hi", local(2024, 3, 4, 10, 15)), ("Ann", "Yo", local(2024, 3, 13, 10, 16))],
         "american": [("Ann", "Hi", local(2024, 3, 4, 10, 15)), ("Ben", "Yo", local(2024, 3, 4, 12, 5))],

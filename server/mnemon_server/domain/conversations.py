@@ -73,6 +73,8 @@ class StoredMessage(NamedTuple):
     event_id: str
     sequence: int
     """Its position in storage order."""
+    origin: str = ""
+    origin_name: str = ""
 
 
 class MessageReceipt(NamedTuple):
@@ -144,7 +146,7 @@ class ContextQuery:
     namespace: tuple[str, ...] = ()
     min_relevance: float = 0.0
     min_trust: Origin | None = None
-    """Applies to the recalled records."""
+    """Applies to the recalled records, and to messages that are trusted less than their role; see `is_trusted`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,8 +134,8 @@ class AsyncConversations(AsyncService):
         """Returns what a language model should read before it answers, within `max_tokens`, 4,000 by default.
 
         That is the last messages, at most `max_messages` (20 by default), what `recall` finds for them or for the
-        `query`, and the newest summary. `kinds`, `namespace`, `min_relevance` and `min_trust` are as in
-        `recall`.
+        `query`, and the newest summary. `kinds`, `namespace`, `min_relevance` and `min_trust` are as in `recall`;
+        `min_trust` also excludes messages that come from a less trusted origin than their role says.
         """
         asked = request(
             pb.GetConversationContextRequest,

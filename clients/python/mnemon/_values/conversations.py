@@ -43,6 +43,9 @@ class ConversationMessage(JsonValue):
     """The server's: the id of its event in the timeline."""
     sequence: int = 0
     """The server's: its position in the order of all events."""
+    origin: str = ""
+    """The server's: where the message comes from. The role alone proves nothing; see `min_trust` of `context`."""
+    origin_name: str = ""
 
     def as_chat(self) -> dict[str, Any]:
         """The message as chat APIs of language models take it, with OpenAI's names."""

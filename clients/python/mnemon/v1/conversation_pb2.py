@@ -29,7 +29,7 @@ from mnemon.v1 import common_pb2 as mnemon_dot_v1_dot_common__pb2
 from mnemon.v1 import recall_pb2 as mnemon_dot_v1_dot_recall__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cmnemon/v1/conversation.proto\x12\tmnemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/access.proto\x1a\x17mnemon/v1/archive.proto\x1a\x16mnemon/v1/common.proto\x1a\x16mnemon/v1/recall.proto\"\xb6\x03\n\x13\x43onversationMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x04 \x01(\t\x12.\n\ntool_calls\x18\x05 \x03(\x0b\x32\x1a.mnemon.v1.MessageToolCall\x12\x14\n\x0ctool_call_id\x18\x06 \x01(\t\x12\x0f\n\x07payload\x18\x07 \x01(\t\x12\x30\n\x0cmessage_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\nimportance\x18\t \x01(\x01H\x00\x88\x01\x01\x12>\n\x08metadata\x18\n \x03(\x0b\x32,.mnemon.v1.ConversationMessage.MetadataEntry\x12\x10\n\x08\x65vent_id\x18\x0b \x01(\t\x12\x10\n\x08sequence\x18\x0c \x01(\x03\x1aI\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.mnemon.v1.MetadataValue:\x02\x38\x01\x42\r\n\x0b_importance\">\n\x0fMessageToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"\x97\x01\n\x15\x41ppendMessagesRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\x30\n\x08messages\x18\x03 \x03(\x0b\x32\x1e.mnemon.v1.ConversationMessage\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"E\n\x16\x41ppendMessagesResponse\x12+\n\x08receipts\x18\x01 \x03(\x0b\x32\x19.mnemon.v1.MessageReceipt\"[\n\x0eMessageReceipt\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x10\n\x08\x65vent_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x11\n\tduplicate\x18\x04 \x01(\x08\"\x9a\x01\n\x13ListMessagesRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\x0c\n\x04last\x18\x03 \x01(\x05\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"a\n\x14ListMessagesResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.mnemon.v1.ConversationMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"b\n\x18ListConversationsRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"d\n\x19ListConversationsResponse\x12.\n\rconversations\x18\x01 \x03(\x0b\x32\x17.mnemon.v1.Conversation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xce\x01\n\x0c\x43onversation\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\t\x12\x1f\n\x05scope\x18\x02 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x15\n\rmessage_count\x18\x03 \x01(\x03\x12\x36\n\x12\x66irst_message_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x11last_message_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x88\x02\n\x1dGetConversationContextRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\x12\n\nmax_tokens\x18\x03 \x01(\x05\x12\x11\n\ttokenizer\x18\x04 \x01(\t\x12\x14\n\x0cmax_messages\x18\x05 \x01(\x05\x12\r\n\x05query\x18\x06 \x01(\t\x12$\n\x05kinds\x18\x07 \x03(\x0e\x32\x15.mnemon.v1.RecordKind\x12\x11\n\tnamespace\x18\x08 \x03(\t\x12\x15\n\rmin_relevance\x18\t \x01(\x01\x12\x11\n\tmin_trust\x18\n \x01(\t\"\x82\x02\n\x1eGetConversationContextResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.mnemon.v1.ConversationMessage\x12\x1d\n\x15\x65\x61rlier_message_count\x18\x02 \x01(\x03\x12\x0f\n\x07summary\x18\x03 \x01(\t\x12\x30\n\x0csummary_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x06recall\x18\x05 \x01(\x0b\x32\x19.mnemon.v1.RecallResponse\x12\x0e\n\x06tokens\x18\x06 \x01(\x05\x12\x11\n\ttokenizer\x18\x07 \x01(\t\"\xb9\x01\n\x15\x44\x65leteMessagesRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\x13\n\x0bmessage_ids\x18\x03 \x03(\t\x12\x0c\n\x04last\x18\x04 \x01(\x05\x12\x18\n\x10\x61\x66ter_message_id\x18\x05 \x01(\t\x12\x15\n\rallow_missing\x18\x06 \x01(\x08\x12\x12\n\nrequest_id\x18\x07 \x01(\t\"A\n\x16\x44\x65leteMessagesResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03\x12\x10\n\x08replayed\x18\x02 \x01(\x08\"\x80\x01\n\x19\x44\x65leteConversationRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\x15\n\rallow_missing\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"E\n\x1a\x44\x65leteConversationResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03\x12\x10\n\x08replayed\x18\x02 \x01(\x08\x32\x8b\x05\n\x13\x43onversationService\x12_\n\x0e\x41ppendMessages\x12 .mnemon.v1.AppendMessagesRequest\x1a!.mnemon.v1.AppendMessagesResponse\"\x08\xc8\xda\x18\x02\xd8\xda\x18\x02\x12\\\n\x0cListMessages\x12\x1e.mnemon.v1.ListMessagesRequest\x1a\x1f.mnemon.v1.ListMessagesResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x02\x12k\n\x11ListConversations\x12#.mnemon.v1.ListConversationsRequest\x1a$.mnemon.v1.ListConversationsResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x02\x12z\n\x16GetConversationContext\x12(.mnemon.v1.GetConversationContextRequest\x1a).mnemon.v1.GetConversationContextResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x02\x12_\n\x0e\x44\x65leteMessages\x12 .mnemon.v1.DeleteMessagesRequest\x1a!.mnemon.v1.DeleteMessagesResponse\"\x08\xc8\xda\x18\x02\xd8\xda\x18\x02\x12k\n\x12\x44\x65leteConversation\x12$.mnemon.v1.DeleteConversationRequest\x1a%.mnemon.v1.DeleteConversationResponse\"\x08\xc8\xda\x18\x02\xd8\xda\x18\x02\x42\xa3\x01\n\rdev.mnemon.v1B\x11\x43onversationProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cmnemon/v1/conversation.proto\x12\tmnemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/access.proto\x1a\x17mnemon/v1/archive.proto\x1a\x16mnemon/v1/common.proto\x1a\x16mnemon/v1/recall.proto\"\xdb\x03\n\x13\x43onversationMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x04 \x01(\t\x12.\n\ntool_calls\x18\x05 \x03(\x0b\x32\x1a.mnemon.v1.MessageToolCall\x12\x14\n\x0ctool_call_id\x18\x06 \x01(\t\x12\x0f\n\x07payload\x18\x07 \x01(\t\x12\x30\n\x0cmessage_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\nimportance\x18\t \x01(\x01H\x00\x88\x01\x01\x12>\n\x08metadata\x18\n \x03(\x0b\x32,.mnemon.v1.ConversationMessage.MetadataEntry\x12\x10\n\x08\x65vent_id\x18\x0b \x01(\t\x12\x10\n\x08sequence\x18\x0c \x01(\x03\x12\x0e\n\x06origin\x18\r \x01(\t\x12\x13\n\x0borigin_name\x18\x0e \x01(\t\x1aI\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.mnemon.v1.MetadataValue:\x02\x38\x01\x42\r\n\x0b_importance\">\n\x0fMessageToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"\x97\x01\n\x15\x41ppendMessagesRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\x30\n\x08messages\x18\x03 \x03(\x0b\x32\x1e.mnemon.v1.ConversationMessage\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"E\n\x16\x41ppendMessagesResponse\x12+\n\x08receipts\x18\x01 \x03(\x0b\x32\x19.mnemon.v1.MessageReceipt\"[\n\x0eMessageReceipt\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x10\n\x08\x65vent_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x11\n\tduplicate\x18\x04 \x01(\x08\"\x9a\x01\n\x13ListMessagesRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\x0c\n\x04last\x18\x03 \x01(\x05\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"a\n\x14ListMessagesResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.mnemon.v1.ConversationMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"b\n\x18ListConversationsRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"d\n\x19ListConversationsResponse\x12.\n\rconversations\x18\x01 \x03(\x0b\x32\x17.mnemon.v1.Conversation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xce\x01\n\x0c\x43onversation\x12\x17\n\x0f\x63onversation_id\x18\x01 \x01(\t\x12\x1f\n\x05scope\x18\x02 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x15\n\rmessage_count\x18\x03 \x01(\x03\x12\x36\n\x12\x66irst_message_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x11last_message_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x88\x02\n\x1dGetConversationContextRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\x12\n\nmax_tokens\x18\x03 \x01(\x05\x12\x11\n\ttokenizer\x18\x04 \x01(\t\x12\x14\n\x0cmax_messages\x18\x05 \x01(\x05\x12\r\n\x05query\x18\x06 \x01(\t\x12$\n\x05kinds\x18\x07 \x03(\x0e\x32\x15.mnemon.v1.RecordKind\x12\x11\n\tnamespace\x18\x08 \x03(\t\x12\x15\n\rmin_relevance\x18\t \x01(\x01\x12\x11\n\tmin_trust\x18\n \x01(\t\"\x82\x02\n\x1eGetConversationContextResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.mnemon.v1.ConversationMessage\x12\x1d\n\x15\x65\x61rlier_message_count\x18\x02 \x01(\x03\x12\x0f\n\x07summary\x18\x03 \x01(\t\x12\x30\n\x0csummary_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x06recall\x18\x05 \x01(\x0b\x32\x19.mnemon.v1.RecallResponse\x12\x0e\n\x06tokens\x18\x06 \x01(\x05\x12\x11\n\ttokenizer\x18\x07 \x01(\t\"\xb9\x01\n\x15\x44\x65leteMessagesRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\x13\n\x0bmessage_ids\x18\x03 \x03(\t\x12\x0c\n\x04last\x18\x04 \x01(\x05\x12\x18\n\x10\x61\x66ter_message_id\x18\x05 \x01(\t\x12\x15\n\rallow_missing\x18\x06 \x01(\x08\x12\x12\n\nrequest_id\x18\x07 \x01(\t\"A\n\x16\x44\x65leteMessagesResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03\x12\x10\n\x08replayed\x18\x02 \x01(\x08\"\x80\x01\n\x19\x44\x65leteConversationRequest\x12\x1f\n\x05scope\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x17\n\x0f\x63onversation_id\x18\x02 \x01(\t\x12\x15\n\rallow_missing\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"E\n\x1a\x44\x65leteConversationResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03\x12\x10\n\x08replayed\x18\x02 \x01(\x08\x32\x8b\x05\n\x13\x43onversationService\x12_\n\x0e\x41ppendMessages\x12 .mnemon.v1.AppendMessagesRequest\x1a!.mnemon.v1.AppendMessagesResponse\"\x08\xc8\xda\x18\x02\xd8\xda\x18\x02\x12\\\n\x0cListMessages\x12\x1e.mnemon.v1.ListMessagesRequest\x1a\x1f.mnemon.v1.ListMessagesResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x02\x12k\n\x11ListConversations\x12#.mnemon.v1.ListConversationsRequest\x1a$.mnemon.v1.ListConversationsResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x02\x12z\n\x16GetConversationContext\x12(.mnemon.v1.GetConversationContextRequest\x1a).mnemon.v1.GetConversationContextResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x02\x12_\n\x0e\x44\x65leteMessages\x12 .mnemon.v1.DeleteMessagesRequest\x1a!.mnemon.v1.DeleteMessagesResponse\"\x08\xc8\xda\x18\x02\xd8\xda\x18\x02\x12k\n\x12\x44\x65leteConversation\x12$.mnemon.v1.DeleteConversationRequest\x1a%.mnemon.v1.DeleteConversationResponse\"\x08\xc8\xda\x18\x02\xd8\xda\x18\x02\x42\xa3\x01\n\rdev.mnemon.v1B\x11\x43onversationProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,39 +52,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONVERSATIONSERVICE'].methods_by_name['DeleteConversation']._loaded_options = None
   _globals['_CONVERSATIONSERVICE'].methods_by_name['DeleteConversation']._serialized_options = b'\310\332\030\002\330\332\030\002'
   _globals['_CONVERSATIONMESSAGE']._serialized_start=174
-  _globals['_CONVERSATIONMESSAGE']._serialized_end=612
-  _globals['_CONVERSATIONMESSAGE_METADATAENTRY']._serialized_start=524
-  _globals['_CONVERSATIONMESSAGE_METADATAENTRY']._serialized_end=597
-  _globals['_MESSAGETOOLCALL']._serialized_start=614
-  _globals['_MESSAGETOOLCALL']._serialized_end=676
-  _globals['_APPENDMESSAGESREQUEST']._serialized_start=679
-  _globals['_APPENDMESSAGESREQUEST']._serialized_end=830
-  _globals['_APPENDMESSAGESRESPONSE']._serialized_start=832
-  _globals['_APPENDMESSAGESRESPONSE']._serialized_end=901
-  _globals['_MESSAGERECEIPT']._serialized_start=903
-  _globals['_MESSAGERECEIPT']._serialized_end=994
-  _globals['_LISTMESSAGESREQUEST']._serialized_start=997
-  _globals['_LISTMESSAGESREQUEST']._serialized_end=1151
-  _globals['_LISTMESSAGESRESPONSE']._serialized_start=1153
-  _globals['_LISTMESSAGESRESPONSE']._serialized_end=1250
-  _globals['_LISTCONVERSATIONSREQUEST']._serialized_start=1252
-  _globals['_LISTCONVERSATIONSREQUEST']._serialized_end=1350
-  _globals['_LISTCONVERSATIONSRESPONSE']._serialized_start=1352
-  _globals['_LISTCONVERSATIONSRESPONSE']._serialized_end=1452
-  _globals['_CONVERSATION']._serialized_start=1455
-  _globals['_CONVERSATION']._serialized_end=1661
-  _globals['_GETCONVERSATIONCONTEXTREQUEST']._serialized_start=1664
-  _globals['_GETCONVERSATIONCONTEXTREQUEST']._serialized_end=1928
-  _globals['_GETCONVERSATIONCONTEXTRESPONSE']._serialized_start=1931
-  _globals['_GETCONVERSATIONCONTEXTRESPONSE']._serialized_end=2189
-  _globals['_DELETEMESSAGESREQUEST']._serialized_start=2192
-  _globals['_DELETEMESSAGESREQUEST']._serialized_end=2377
-  _globals['_DELETEMESSAGESRESPONSE']._serialized_start=2379
-  _globals['_DELETEMESSAGESRESPONSE']._serialized_end=2444
-  _globals['_DELETECONVERSATIONREQUEST']._serialized_start=2447
-  _globals['_DELETECONVERSATIONREQUEST']._serialized_end=2575
-  _globals['_DELETECONVERSATIONRESPONSE']._serialized_start=2577
-  _globals['_DELETECONVERSATIONRESPONSE']._serialized_end=2646
-  _globals['_CONVERSATIONSERVICE']._serialized_start=2649
-  _globals['_CONVERSATIONSERVICE']._serialized_end=3300
+  _globals['_CONVERSATIONMESSAGE']._serialized_end=649
+  _globals['_CONVERSATIONMESSAGE_METADATAENTRY']._serialized_start=561
+  _globals['_CONVERSATIONMESSAGE_METADATAENTRY']._serialized_end=634
+  _globals['_MESSAGETOOLCALL']._serialized_start=651
+  _globals['_MESSAGETOOLCALL']._serialized_end=713
+  _globals['_APPENDMESSAGESREQUEST']._serialized_start=716
+  _globals['_APPENDMESSAGESREQUEST']._serialized_end=867
+  _globals['_APPENDMESSAGESRESPONSE']._serialized_start=869
+  _globals['_APPENDMESSAGESRESPONSE']._serialized_end=938
+  _globals['_MESSAGERECEIPT']._serialized_start=940
+  _globals['_MESSAGERECEIPT']._serialized_end=1031
+  _globals['_LISTMESSAGESREQUEST']._serialized_start=1034
+  _globals['_LISTMESSAGESREQUEST']._serialized_end=1188
+  _globals['_LISTMESSAGESRESPONSE']._serialized_start=1190
+  _globals['_LISTMESSAGESRESPONSE']._serialized_end=1287
+  _globals['_LISTCONVERSATIONSREQUEST']._serialized_start=1289
+  _globals['_LISTCONVERSATIONSREQUEST']._serialized_end=1387
+  _globals['_LISTCONVERSATIONSRESPONSE']._serialized_start=1389
+  _globals['_LISTCONVERSATIONSRESPONSE']._serialized_end=1489
+  _globals['_CONVERSATION']._serialized_start=1492
+  _globals['_CONVERSATION']._serialized_end=1698
+  _globals['_GETCONVERSATIONCONTEXTREQUEST']._serialized_start=1701
+  _globals['_GETCONVERSATIONCONTEXTREQUEST']._serialized_end=1965
+  _globals['_GETCONVERSATIONCONTEXTRESPONSE']._serialized_start=1968
+  _globals['_GETCONVERSATIONCONTEXTRESPONSE']._serialized_end=2226
+  _globals['_DELETEMESSAGESREQUEST']._serialized_start=2229
+  _globals['_DELETEMESSAGESREQUEST']._serialized_end=2414
+  _globals['_DELETEMESSAGESRESPONSE']._serialized_start=2416
+  _globals['_DELETEMESSAGESRESPONSE']._serialized_end=2481
+  _globals['_DELETECONVERSATIONREQUEST']._serialized_start=2484
+  _globals['_DELETECONVERSATIONREQUEST']._serialized_end=2612
+  _globals['_DELETECONVERSATIONRESPONSE']._serialized_start=2614
+  _globals['_DELETECONVERSATIONRESPONSE']._serialized_end=2683
+  _globals['_CONVERSATIONSERVICE']._serialized_start=2686
+  _globals['_CONVERSATIONSERVICE']._serialized_end=3337
 # @@protoc_insertion_point(module_scope)

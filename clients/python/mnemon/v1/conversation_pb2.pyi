@@ -61,6 +61,8 @@ class ConversationMessage(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     EVENT_ID_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    ORIGIN_NAME_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
     """Unique in its conversation: at most 256 bytes, without U+0000. If empty, the server chooses a UUID."""
     role: _builtins.str
@@ -81,6 +83,12 @@ class ConversationMessage(_message.Message):
     """Output only. The id of its event."""
     sequence: _builtins.int
     """Output only. Its position in the order of all events of the tenant."""
+    origin: _builtins.str
+    """Output only. Where it comes from; see Scope. The role alone proves nothing: a credential that is limited to "web" can
+    append a message with the role "user".
+    """
+    origin_name: _builtins.str
+    """Output only. Which tool, file or site."""
     @_builtins.property
     def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessageToolCall]:
         """The tools that an assistant calls; at most 128."""
@@ -108,10 +116,12 @@ class ConversationMessage(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
         event_id: _builtins.str = ...,
         sequence: _builtins.int = ...,
+        origin: _builtins.str = ...,
+        origin_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "importance", b"importance", "message_time", b"message_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "content", b"content", "event_id", b"event_id", "importance", b"importance", "message_id", b"message_id", "message_time", b"message_time", "metadata", b"metadata", "name", b"name", "payload", b"payload", "role", b"role", "sequence", b"sequence", "tool_call_id", b"tool_call_id", "tool_calls", b"tool_calls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "content", b"content", "event_id", b"event_id", "importance", b"importance", "message_id", b"message_id", "message_time", b"message_time", "metadata", b"metadata", "name", b"name", "origin", b"origin", "origin_name", b"origin_name", "payload", b"payload", "role", b"role", "sequence", b"sequence", "tool_call_id", b"tool_call_id", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__importance: _TypeAlias = _typing.Literal["importance"]  # noqa: Y015
     _WhichOneofArgType__importance: _TypeAlias = _typing.Literal["_importance", b"_importance"]  # noqa: Y015
@@ -452,8 +462,8 @@ class GetConversationContextRequest(_message.Message):
     min_relevance: _builtins.float
     """Minimum relevance of what is recalled; see RecallRequest."""
     min_trust: _builtins.str
-    """Recalls no records whose origin is less trusted than this one; see RecallRequest. The messages of the conversation
-    are returned in any case.
+    """Excludes records and messages whose origin is less trusted than this one; see RecallRequest. A message with the origin
+    of its role ("user" of a user, "agent" of an assistant, "tool" of a tool) is never excluded.
     """
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:

@@ -20,7 +20,7 @@ from mnemon_server.domain.conversations import (
 )
 from mnemon_server.domain.encoding import owner_values
 from mnemon_server.domain.events import MESSAGE_TYPE, Event, StoredEvent
-from mnemon_server.domain.origins import Origin
+from mnemon_server.domain.origins import Origin, trust
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.wire.events import decode
@@ -97,7 +97,13 @@ def from_event(stored: StoredEvent) -> StoredMessage:
         importance=event.importance,
         metadata={key: value for key, value in event.metadata.items() if key != SPEAKER_KEY},
     )
-    return StoredMessage(message, event.event_id, stored.sequence)
+    return StoredMessage(message, event.event_id, stored.sequence, event.scope.origin, event.scope.origin_name)
+
+
+def is_trusted(stored: StoredMessage, least: Origin) -> bool:
+    """Whether a message is trusted at least as much as `least`, or as the origin of its role."""
+    of_role = _ORIGINS.get(stored.message.role, Origin.AGENT)
+    return trust(stored.origin) >= min(trust(least), trust(of_role))
 
 
 def says_the_same(stored: Message, asked: Message) -> bool:

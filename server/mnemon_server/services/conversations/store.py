@@ -26,6 +26,7 @@ from mnemon_server.domain.conversations import (
 )
 from mnemon_server.domain.errors import RequestIdReusedError
 from mnemon_server.domain.events import MESSAGE_TYPE, EventReceipt, EventSelection, PrunedEvents, RecordEvent
+from mnemon_server.domain.origins import less_trusted
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.validation import refuse, request_id_violations, scope_violations
 from mnemon_server.engines.promises.events import EventEngine, Sequences
@@ -42,6 +43,7 @@ from mnemon_server.services.conversations.context import Asked, pack_context
 from mnemon_server.services.conversations.messages import (
     event_id_of,
     from_event,
+    is_trusted,
     message_id_of,
     says_the_same,
     to_event,
@@ -142,11 +144,14 @@ class ConversationStore:
         engine = self._events.engine
         newest = MessageQuery(newest_first=True, limit=query.max_messages or CONTEXT_MESSAGES_DEFAULT)
         page = await read_within(room, self._offload, _page, engine, _selection(conversation), newest)
-        count = await self._offload(engine.count, _selection(conversation))
-        summaries = _selection(conversation, frozenset({SUMMARY_TYPE}))
+        least = query.min_trust
+        messages = [each for each in page.messages if least is None or is_trusted(each, least)]
+        count = await self._offload(engine.count, _selection(conversation)) - len(page.messages) + len(messages)
+        excluded = less_trusted(least) if least else ()
+        summaries = replace(_selection(conversation, frozenset({SUMMARY_TYPE})), without=excluded)
         found = (await self._offload(engine.window, summaries, limit=1)).events
         summary = decode(found[0].body) if found else None
-        asked = Asked(conversation, query, page.messages, count, summary)
+        asked = Asked(conversation, query, messages, count, summary)
         return await pack_context(self._recall, asked, room=room)
 
     # Removing
@@ -265,8 +270,8 @@ def _sequences_of(
         while sequences and None in found.values():
             events = engine.read(sequences, bytes_max=PAGE_BYTES_MAX)
             for event in events:
-                message, _, sequence = from_event(event)
-                if message.message_id in found:
-                    found[message.message_id] = found[message.message_id] or sequence
+                each = from_event(event)
+                if (name := each.message.message_id) in found:
+                    found[name] = found[name] or each.sequence
             sequences = sequences[sequences.index(events[-1].sequence) + 1 :] if events else []
     return found

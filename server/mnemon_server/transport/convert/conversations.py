@@ -153,7 +153,7 @@ async def _fill_messages(target: Any, messages: Sequence[StoredMessage]) -> None
 
 
 def _fill_message(target: pb.ConversationMessage, stored: StoredMessage) -> None:
-    message, target.event_id, target.sequence = stored
+    message, target.event_id, target.sequence, target.origin, target.origin_name = stored
     target.message_id, target.role, target.name = message.message_id, message.role, message.name
     target.content, target.payload, target.tool_call_id = message.content, message.payload, message.tool_call_id
     for call in message.tool_calls:

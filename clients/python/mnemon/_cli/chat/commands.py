@@ -25,6 +25,8 @@ from mnemon.shared.terminal import counted
 _SHOWN = 20
 _MESSAGES_MAX = 1000
 _INDENT = "  "
+_USUAL_ORIGINS = {"user": ("user",), "assistant": ("agent",), "tool": ("tool",)}
+"""By role; any other origin is shown."""
 _whose = opt.collected("scope", opt.owner_options(user_required=True), opt.given_of)
 _some_whose = opt.collected("scope", opt.owner_options(), opt.given_of)
 _conversation = click.argument("conversation", callback=opt.some)
@@ -117,6 +119,7 @@ def list_conversations(session: Session, *, scope: dict[str, Any], limit: int) -
 @click.option("--kind", "kinds", type=opt.choice_of(RECALLED), multiple=True, help="Recall only this kind; repeatable.")
 @click.option("--namespace", type=opt.labels, metavar="LABEL.LABEL", help="Recall the facts in and below this one.")
 @click.option("--min-relevance", type=click.FloatRange(0, 1), default=0.0, help="Recall nothing below this relevance.")
+@opt.min_trust_option
 @opt.json_option
 def context(session: Session, /, conversation: str, *, scope: dict[str, Any], **how: Any) -> None:
     """Show what a model should read before it answers in CONVERSATION: summary, what is recalled, the last messages."""
@@ -187,7 +190,10 @@ def transcript(messages: Iterable[values.ConversationMessage]) -> RenderableType
 def _turn(message: values.ConversationMessage) -> Iterator[RenderableType]:
     role = f"{message.role}, in answer to {message.tool_call_id}" if message.tool_call_id else message.role
     speaker = f"{message.name} ({role})" if message.name else role
-    yield out.plain(f"{speaker}  {out.short_time(message.message_time)}".rstrip(), "bold")
+    # What a tool says, or an assistant, is known from the role.
+    is_usual = message.origin in ("", *_USUAL_ORIGINS.get(message.role, ()))
+    source = "" if is_usual else f"  from {message.origin} {message.origin_name}".rstrip()
+    yield out.plain(f"{speaker}  {out.short_time(message.message_time)}".rstrip() + source, "bold")
     calls = (f"calls {call.name} with {call.arguments or 'nothing'}" for call in message.tool_calls)
     yield _Indented("\n".join(filter(None, (message.content.strip(), *calls))))
 

@@ -1,7 +1,8 @@
 """Reads the lines of transcripts: who speaks, and when.
 
 A line may begin with a time, as in exports of messengers and meetings: "[12.03.24, 10:15:33] Ann: Hello.",
-"3/12/24, 10:15 AM - Ann: Hello.", "[10:15] Ann: Hello.", "2026-03-12 10:15 <Ann> Hello.".
+"3/12/24, 10:15 AM - Ann: Hello.", "[10:15] Ann: Hello.", "2026-03-12 10:15 <Ann> Hello.". Telegram copies the name
+first, with the text in the next lines: "Ann, [12.03.24 10:15]".
 """
 
 import re
@@ -14,6 +15,8 @@ _CLOCK = (
     r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.](?P<second>\d{2})(?:[.,]\d+)?)?(?:\s?(?P<half>[AaPp])\.?\s?[Mm]\.?)?"
 )
 _STAMP = re.compile(rf"(?P<open>\[)?(?:{_DATE},?[\sT])?\s?{_CLOCK}(?(open)\])(?:\s[-\u2013]\s|:?\s)\s?")
+_SIGNED = re.compile(rf"(?P<name>[^\[\],:]{{1,60}}), \[{_DATE},?\s{_CLOCK}\]:?\s*")
+"""Both the time and its speaker."""
 _SPEAKER = re.compile(r"(?:\*\*)?(?P<name>[^\W\d_][^:*]{0,39}?)(?:\*\*)?:(?:\*\*)?(?:\s+|$)")
 _ANGLED = re.compile(r"<(?P<name>[^<>\s][^<>]{0,39})>\s+")
 _TOLD = re.compile(r"(?:From\s+)?(?P<name>[^:]{1,60}?)(?:\s+to\s+Everyone)?:(?:\s+|$)")
@@ -22,9 +25,9 @@ _MARKS = str.maketrans({**dict.fromkeys("\ufeff\u200e\u200f\u202a\u202c"), "\u20
 """Direction marks, which messengers put before times and names, and non-breaking spaces."""
 _NAME_WORDS_MAX = 3
 _NO_SPEAKERS = {
-    *("agenda", "attendees", "bcc", "cc", "date", "example", "from", "http", "https", "location", "note", "notes"),
-    *("participants", "ps", "re", "reply-to", "sent", "subject", "summary", "time", "title", "to", "todo", "topic"),
-    "warning",
+    *("action", "actions", "agenda", "attendees", "bcc", "cc", "date", "decision", "decisions", "example", "from"),
+    *("http", "https", "location", "note", "notes", "participants", "ps", "re", "reply-to", "sent", "subject"),
+    *("summary", "time", "title", "to", "todo", "topic", "warning"),
 }
 """Words before a colon in notes and mail headers."""
 _MARK = re.compile("[./-]")
@@ -70,7 +73,7 @@ def style_of(lines: Iterable[str]) -> Style | None:
 
 def lines_of(lines: Iterable[str], style: Style) -> Iterator[Line]:
     """Splits each line into time, speaker and text."""
-    for line in lines:
+    for line in (each.replace("\r\n", "\n") for each in lines):
         yield _timed(line, style) if style.is_timed else _plain(line)
 
 
@@ -98,11 +101,14 @@ def _behind(line: str, end: int) -> str:
 
 
 def _stamp_of(line: str) -> re.Match[str] | None:
-    return _STAMP.match(line.translate(_MARKS))
+    bare = line.translate(_MARKS)
+    return _STAMP.match(bare) or _SIGNED.match(bare)
 
 
 def _speaker_after(stamp: re.Match[str]) -> re.Match[str] | None:
     """The speaker after a time, in the line without marks."""
+    if stamp.re is _SIGNED:
+        return stamp
     for pattern in (_ANGLED, _TOLD):
         if found := pattern.match(stamp.string, stamp.end()):
             return found

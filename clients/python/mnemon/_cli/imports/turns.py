@@ -23,7 +23,7 @@ _SAMPLE_RECORDS = 20
 _CONVERSATION_IDS = ("conversation_id", "conversation", "session_id", "thread_id")
 _MESSAGE_IDS = ("message_id", "id", "uuid")
 _TIMES = ("message_time", "created_at", "create_time", "timestamp", "time")
-_SERVERS = ("event_id", "sequence")
+_SERVERS = ("event_id", "sequence", "origin", "origin_name")
 """Fields that the server sets, which `mnemon chat show --json` prints."""
 _ID_BYTES = 16
 _ASSISTANTS = ("assistant", "ai", "bot", "chatbot", "model")
