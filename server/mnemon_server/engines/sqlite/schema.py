@@ -84,10 +84,11 @@ def open_writer(path: Path, keys: VaultKeyFile, vfs: str | None = None) -> apsw.
         connection.pragma("secure_delete", True)
         # Before the write-ahead log is created, which is synced otherwise.
         connection.pragma("synchronous", "full" if keys.is_durable else "off")
+        if is_empty:
+            # Before there is a log: what is written into it is copied into the file and looked through again.
+            _create(connection)
         connection.pragma("journal_mode", "wal")
         connection.pragma("foreign_keys", True)
-        if is_empty:
-            _create(connection)
     except BaseException:
         # The last connection would otherwise copy the log into the file.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
