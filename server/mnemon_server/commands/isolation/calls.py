@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,15 @@ class Answer:
 
     def likened(self, names: Mapping[str, str]) -> "Answer":
         """The same answer with what differs between callers of the same kind replaced: names, ids, times."""
-        # The longest first: one name may be a part of another.
-        known = sorted(((name, key) for key, name in names.items() if name), key=lambda each: -len(each[0]))
-        return Answer(self.code, _text(self.text, known), tuple(_likened(each, known) for each in self.messages))
+        # Of several keys with one name, the first is meant.
+        known = {name: f"<{key}>" for key, name in reversed([*names.items()]) if name}
+        # The longest first: one may be a part of another.
+        pattern = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True))) or "(?!)")
+
+        def text(said: str) -> str:
+            return _MADE.sub("<made>", pattern.sub(lambda found: known[found[0]], said))
+
+        return Answer(self.code, text(self.text), tuple(_likened(each, text) for each in self.messages))
 
 
 def call(
@@ -133,24 +139,16 @@ def _start(
     return make(iter(sent), timeout=timeout_s, metadata=(("authorization", f"Bearer {secret}"),) if secret else None)
 
 
-def _likened(value: Any, known: Sequence[tuple[str, str]]) -> Any:
+def _likened(value: Any, text: Callable[[str], str]) -> Any:
     match value:
         case str():
-            return _text(value, known)
+            return text(value)
         case dict():
-            return {
-                _text(key, known): _likened(each, known) for key, each in value.items() if not _VOLATILE.fullmatch(key)
-            }
+            return {text(key): _likened(each, text) for key, each in value.items() if not _VOLATILE.fullmatch(key)}
         case list():
             # The order may be that of names, which differ. That of results shows in their scores.
-            return sorted((_likened(each, known) for each in value), key=repr)
+            return sorted((_likened(each, text) for each in value), key=repr)
     return value
-
-
-def _text(text: str, known: Sequence[tuple[str, str]]) -> str:
-    for name, key in known:
-        text = text.replace(name, f"<{key}>")
-    return _MADE.sub("<made>", text)
 
 
 def channel_to(target: str, *, ca: Path | None, server_name: str | None) -> grpc.Channel:
