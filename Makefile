@@ -33,7 +33,8 @@ PROMETHEUS := $(or $(shell command -v prometheus),$(CURDIR)/build/prometheus/usr
 # One process more than processors, since tests also wait: for disks, for deadlines, for servers that start.
 SPREAD = --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
 ELSEWHERE = not slow and not reference and not stubs and not packages and not monitoring and not mesh and not openapi
-PYTEST = $(BIN)/python -m pytest -m "not exhaustive and $(ELSEWHERE)" $(SPREAD)
+# The threads that OpenBLAS starts in each of them would only wait for processors, and that by computing.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not exhaustive and $(ELSEWHERE)" $(SPREAD)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -43,10 +43,75 @@ def stored(engine: RecordEngine, doc_id: str, *, vectors: bool = False) -> Docum
     return document
 
 
-class RecordChangesContract(VaultSuite):
-    """The promises of `RecordEngine` about updates, hiding, fields and filters over them."""
+class ChangedVectorsContract(VaultSuite):
+    """The promises that vectors have a part in, for each way of holding them."""
 
     collection = MEMORIES
+
+    def test_an_update_with_passages_replaces_content_words_and_vectors(self, engine: RecordEngine) -> None:
+        engine.put_document(write("a", "zebra", parts=1, fields=FIELDS)).result()
+        passages = [PassageInput(0, 4, unit_vector(5)), PassageInput(5, 8, unit_vector(6))]
+        change = update("a", lambda old: replace(old, content="lion cub"), passages=passages)
+        assert engine.update_document(change).result().outcome is WriteOutcome.REPLACED
+        assert found_by_word(engine, "zebra") == {}
+        assert found_by_word(engine, "cub").keys() == {"a"}
+        np.testing.assert_allclose(stored(engine, "a", vectors=True).passages[1].embedding, unit_vector(6), atol=1e-7)
+        assert engine.stats().passage_count == 2
+
+    def test_a_hidden_document_is_in_no_search_or_list_but_can_be_read(self, engine: RecordEngine) -> None:
+        engine.put_document(write("a", "zebra crossing", parts=2, metadata={"n": 1}, fields=FIELDS)).result()
+        engine.put_document(write("b", "zebra", seed=7, fields=FIELDS)).result()
+        ids = engine.match_passages(RecordFilter())
+        apply(engine, "a", hidden=True)
+
+        assert stored(engine, "a").hidden
+        assert stored(engine, "a", vectors=True).embedding == pytest.approx(unit_vector(0).tolist(), abs=1e-6)
+        assert listed(engine) == ["b"]
+        assert (listed(engine, RecordFilter(hidden=True)), engine.count_documents(RecordFilter(hidden=True))) == (
+            ["a"],
+            1,
+        )
+        assert listed(engine, RecordFilter(hidden=None)) == ["a", "b"]
+        assert found_by_word(engine, "zebra").keys() == {"b"}
+        [left] = engine.match_passages(RecordFilter()).tolist()
+        assert engine.scan_vectors(unit_vector(0)).passage_ids.tolist() == [left]
+        assert engine.scan_vectors(unit_vector(0), ids).passage_ids.tolist() == [left]
+        assert [place.doc_id for place in engine.locate_passages(ids.tolist())] == ["b"]
+        assert engine.filter_passages(ids, RecordFilter(hidden=None)).tolist() == [left]
+        assert engine.match_passages(RecordFilter({"n": 1}, hidden=None)).size == 0
+        assert (engine.stats().document_count, engine.stats().passage_count) == (2, 1)
+        assert engine.vector_usage().flat_count == 1
+
+    def test_a_document_that_is_shown_again_is_found_again_under_new_passage_ids(self, engine: RecordEngine) -> None:
+        engine.put_document(write("a", "zebra crossing", parts=2, seed=3, fields=FIELDS)).result()
+        old = engine.match_passages(RecordFilter()).tolist()
+        apply(engine, "a", hidden=True)
+        receipt = apply(engine, "a", hidden=False)
+        new = engine.match_passages(RecordFilter()).tolist()
+        assert receipt.revision == 3
+        assert len(new) == 2 and not set(old) & set(new)
+        assert found_by_word(engine, "zebra").keys() == {"a"}
+        best = engine.scan_vectors(unit_vector(4), np.array(new[1:]))
+        assert best.scores.tolist() == pytest.approx([1.0], abs=1e-6)
+        assert [passage.start for passage in stored(engine, "a").passages] == [0, 7]
+
+    def test_a_hidden_document_can_be_changed_deleted_and_replaced(self, engine: RecordEngine) -> None:
+        for doc_id in ("changed", "deleted", "put"):
+            engine.put_document(write(doc_id, f"{doc_id} zebra", fields=FIELDS)).result()
+            apply(engine, doc_id, hidden=True)
+        passages = [PassageInput(0, 4, unit_vector(8))]
+        change = update("changed", lambda old: replace(old, content="lion"), passages=passages)
+        engine.update_document(change).result()
+        assert found_by_word(engine, "lion zebra") == {}
+        assert engine.delete_document("deleted").result().outcome is WriteOutcome.DELETED
+        engine.put_document(write("put", "tiger", seed=9, fields=FIELDS)).result()
+        apply(engine, "changed", hidden=False)
+        assert found_by_word(engine, "lion tiger zebra").keys() == {"changed", "put"}
+        assert engine.stats().passage_count == 2 == len(engine.scan_vectors(unit_vector(0)).passage_ids)
+
+
+class RecordChangesContract(ChangedVectorsContract):
+    """The promises of `RecordEngine` about updates, hiding, fields and filters over them."""
 
     def test_fields_come_back_as_they_were_put(self, engine: RecordEngine) -> None:
         time = datetime(2025, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
@@ -90,16 +155,6 @@ class RecordChangesContract(VaultSuite):
         ids = engine.match_passages(RecordFilter()).tolist()
         apply(engine, "a", metadata={"k": "v"})
         assert engine.match_passages(RecordFilter()).tolist() == ids
-        assert engine.stats().passage_count == 2
-
-    def test_an_update_with_passages_replaces_content_words_and_vectors(self, engine: RecordEngine) -> None:
-        engine.put_document(write("a", "zebra", parts=1, fields=FIELDS)).result()
-        passages = [PassageInput(0, 4, unit_vector(5)), PassageInput(5, 8, unit_vector(6))]
-        change = update("a", lambda old: replace(old, content="lion cub"), passages=passages)
-        assert engine.update_document(change).result().outcome is WriteOutcome.REPLACED
-        assert found_by_word(engine, "zebra") == {}
-        assert found_by_word(engine, "cub").keys() == {"a"}
-        np.testing.assert_allclose(stored(engine, "a", vectors=True).passages[1].embedding, unit_vector(6), atol=1e-7)
         assert engine.stats().passage_count == 2
 
     def test_an_update_that_changes_nothing_writes_nothing(self, engine: RecordEngine) -> None:
@@ -195,57 +250,6 @@ class RecordChangesContract(VaultSuite):
         assert stored(engine, "a").metadata == {"n": 1}
         with pytest.raises(RequestIdReusedError):
             count_up(key("r", b"other"))
-
-    def test_a_hidden_document_is_in_no_search_or_list_but_can_be_read(self, engine: RecordEngine) -> None:
-        engine.put_document(write("a", "zebra crossing", parts=2, metadata={"n": 1}, fields=FIELDS)).result()
-        engine.put_document(write("b", "zebra", seed=7, fields=FIELDS)).result()
-        ids = engine.match_passages(RecordFilter())
-        apply(engine, "a", hidden=True)
-
-        assert stored(engine, "a").hidden
-        assert stored(engine, "a", vectors=True).embedding == pytest.approx(unit_vector(0).tolist(), abs=1e-6)
-        assert listed(engine) == ["b"]
-        assert (listed(engine, RecordFilter(hidden=True)), engine.count_documents(RecordFilter(hidden=True))) == (
-            ["a"],
-            1,
-        )
-        assert listed(engine, RecordFilter(hidden=None)) == ["a", "b"]
-        assert found_by_word(engine, "zebra").keys() == {"b"}
-        [left] = engine.match_passages(RecordFilter()).tolist()
-        assert engine.scan_vectors(unit_vector(0)).passage_ids.tolist() == [left]
-        assert engine.scan_vectors(unit_vector(0), ids).passage_ids.tolist() == [left]
-        assert [place.doc_id for place in engine.locate_passages(ids.tolist())] == ["b"]
-        assert engine.filter_passages(ids, RecordFilter(hidden=None)).tolist() == [left]
-        assert engine.match_passages(RecordFilter({"n": 1}, hidden=None)).size == 0
-        assert (engine.stats().document_count, engine.stats().passage_count) == (2, 1)
-        assert engine.vector_usage().flat_count == 1
-
-    def test_a_document_that_is_shown_again_is_found_again_under_new_passage_ids(self, engine: RecordEngine) -> None:
-        engine.put_document(write("a", "zebra crossing", parts=2, seed=3, fields=FIELDS)).result()
-        old = engine.match_passages(RecordFilter()).tolist()
-        apply(engine, "a", hidden=True)
-        receipt = apply(engine, "a", hidden=False)
-        new = engine.match_passages(RecordFilter()).tolist()
-        assert receipt.revision == 3
-        assert len(new) == 2 and not set(old) & set(new)
-        assert found_by_word(engine, "zebra").keys() == {"a"}
-        best = engine.scan_vectors(unit_vector(4), np.array(new[1:]))
-        assert best.scores.tolist() == pytest.approx([1.0], abs=1e-6)
-        assert [passage.start for passage in stored(engine, "a").passages] == [0, 7]
-
-    def test_a_hidden_document_can_be_changed_deleted_and_replaced(self, engine: RecordEngine) -> None:
-        for doc_id in ("changed", "deleted", "put"):
-            engine.put_document(write(doc_id, f"{doc_id} zebra", fields=FIELDS)).result()
-            apply(engine, doc_id, hidden=True)
-        passages = [PassageInput(0, 4, unit_vector(8))]
-        change = update("changed", lambda old: replace(old, content="lion"), passages=passages)
-        engine.update_document(change).result()
-        assert found_by_word(engine, "lion zebra") == {}
-        assert engine.delete_document("deleted").result().outcome is WriteOutcome.DELETED
-        engine.put_document(write("put", "tiger", seed=9, fields=FIELDS)).result()
-        apply(engine, "changed", hidden=False)
-        assert found_by_word(engine, "lion tiger zebra").keys() == {"changed", "put"}
-        assert engine.stats().passage_count == 2 == len(engine.scan_vectors(unit_vector(0)).passage_ids)
 
     def test_a_document_may_be_hidden_from_the_start(self, engine: RecordEngine) -> None:
         engine.put_document(write("a", "zebra", fields=FIELDS, hidden=True)).result()

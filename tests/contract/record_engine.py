@@ -19,7 +19,178 @@ from mnemon_server.engines.promises.vault import Vault
 from tests.contract.vault_suite import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
 
 
-class RecordEngineContract(VaultSuite):
+class StoredVectorsContract(VaultSuite):
+    """The promises that vectors have a part in, for each way of holding them."""
+
+    def test_vectors_come_only_when_asked_for(self, engine: RecordEngine) -> None:
+        engine.put_document(write("d", "one two", parts=2, seed=3)).result()
+        [plain], [full] = engine.get_documents(["d"]), engine.get_documents(["d"], vectors=True)
+        assert plain is not None and full is not None
+        assert plain.embedding is None
+        assert len(plain.passages) == 2
+        np.testing.assert_allclose(full.embedding, unit_vector(3), atol=1e-7)
+        np.testing.assert_allclose(full.passages[1].embedding, unit_vector(4), atol=1e-7)
+
+    def test_replacing_leaves_nothing_of_the_old_document(self, engine: RecordEngine, clock: ManualClock) -> None:
+        engine.put_document(write("d", "zebra crossing", parts=2, metadata={"old": 1, "both": 1}, seed=1)).result()
+        clock.now += timedelta(hours=1)
+        receipt = engine.put_document(write("d", "giraffe", metadata={"both": 2}, seed=9)).result()
+
+        [document] = engine.get_documents(["d"])
+        assert (receipt.outcome, receipt.revision) == (WriteOutcome.REPLACED, 2)
+        assert document is not None
+        assert document.metadata == {"both": 2}
+        assert (document.create_time, document.update_time) == (START, START + timedelta(hours=1))
+        assert found_by_word(engine, "zebra crossing") == {}
+        assert found_by_word(engine, "giraffe").keys() == {"d"}
+        assert listed(engine, RecordFilter({"old": 1})) == []
+        assert not engine.has_metadata_key("old")
+        assert len(engine.scan_vectors(unit_vector(9)).passage_ids) == 1
+
+    def test_a_deleted_document_is_not_found(self, engine: RecordEngine) -> None:
+        engine.put_document(write("d", "zebra", metadata={"n": 1})).result()
+        engine.put_document(write("e", "other", seed=1)).result()
+        receipt = engine.delete_document("d").result()
+        assert (receipt.outcome, receipt.revision) == (WriteOutcome.DELETED, 1)
+        assert engine.get_documents(["d"]) == [None]
+        assert listed(engine) == ["e"]
+        assert found_by_word(engine, "zebra") == {}
+        assert len(engine.scan_vectors(unit_vector(0)).passage_ids) == 1
+        assert engine.match_passages(RecordFilter({"n": 1})).size == 0
+        assert engine.delete_document("d").result().outcome is WriteOutcome.MISSING
+
+    def test_documents_that_are_put_together_end_as_those_put_one_by_one(self, engine: RecordEngine) -> None:
+        first = engine.put_document(write("known", "zebra")).result()
+        sent = engine.put_document(write("sent", "one", seed=1, request=key("sent"))).result()
+
+        writes = [
+            write("a", "lion", seed=2, metadata={"n": 1}, request=key("a")),
+            write("known", "zebra"),
+            write("known", "tiger", seed=3),
+            write("b", "lion cub", parts=2, seed=4),
+            write("missing", expected_revision=3),
+            write("a", "lion", seed=2, metadata={"n": 1}, request=key("a")),
+            write("b", "bear", seed=6),
+            write("other", request=key("a", b"other")),
+            write("sent", "one", seed=1, request=key("sent")),
+            write("a", expected_revision=0),
+            write("c", "lion", seed=7, expected_revision=0),
+        ]
+        results = engine.put_documents(writes).result()
+
+        created, unchanged, replaced, part, stale, again, later, reused, replayed, taken, last = results
+        assert [error.__class__ for error in (stale, reused, taken)] == [
+            RevisionMismatchError,
+            RequestIdReusedError,
+            RevisionMismatchError,
+        ]
+        assert isinstance(created, WriteReceipt)
+        assert again == replace(created, replayed=True)
+        assert replayed == replace(sent, replayed=True)
+        assert unchanged.sequence == first.sequence
+        outcomes = [
+            (receipt.outcome, receipt.revision) for receipt in (created, unchanged, replaced, part, later, last)
+        ]
+        assert outcomes == [
+            (WriteOutcome.CREATED, 1),
+            (WriteOutcome.UNCHANGED, 1),
+            (WriteOutcome.REPLACED, 2),
+            (WriteOutcome.CREATED, 1),
+            (WriteOutcome.REPLACED, 2),
+            (WriteOutcome.CREATED, 1),
+        ]
+        assert created.sequence < replaced.sequence < part.sequence < later.sequence < last.sequence
+        assert listed(engine) == ["known", "sent", "a", "b", "c"]
+        assert found_by_word(engine, "lion").keys() == {"a", "c"}
+        assert found_by_word(engine, "bear").keys() == {"b"}
+        assert engine.count_documents(RecordFilter({"n": 1})) == 1
+        assert engine.scan_vectors(unit_vector(7)).scores.max() == pytest.approx(1.0, abs=1e-6)
+        assert engine.stats().document_count == 5 == len(engine.scan_vectors(unit_vector(0)).passage_ids)
+        changes = engine.changes_after(sent.sequence, limit=9)
+        assert [change.doc_id for change in changes] == ["a", "known", "b", "c"]
+
+    def test_a_scan_is_the_exact_cosine_of_every_passage(self, engine: RecordEngine) -> None:
+        for i in range(300):
+            engine.put_document(write(f"d{i}", seed=i, metadata={"third": i % 3})).result()
+        for i in range(0, 300, 5):
+            engine.delete_document(f"d{i}").result()
+        query = unit_vector(1000)
+        scores = engine.scan_vectors(query)
+        exact = {f"d{i}": float(unit_vector(i) @ query) for i in range(300) if i % 5}
+        places = {place.passage_id: place.doc_id for place in engine.locate_passages(scores.passage_ids.tolist())}
+        assert {places[p]: s for p, s in zip(scores.passage_ids.tolist(), scores.scores, strict=True)} == pytest.approx(
+            exact, abs=1e-6
+        )
+        among = engine.match_passages(RecordFilter({"third": 1}))
+        assert sorted(engine.scan_vectors(query, among).passage_ids.tolist()) == among.tolist()
+        assert engine.scan_vectors(query, np.array([10**12])).passage_ids.size == 0
+
+    def test_changes_name_each_document_once_in_order(self, engine: RecordEngine) -> None:
+        engine.set_index_position("index", IndexPosition(0, "g")).result()
+        engine.put_document(write("a", seed=1)).result()
+        engine.put_document(write("b", "x y", parts=2, seed=2)).result()
+        engine.put_document(write("a", "changed", seed=7)).result()
+        engine.put_document(write("c", seed=8)).result()
+        engine.delete_document("c").result()
+        changes = engine.changes_after(0, limit=10)
+        assert [(change.doc_id, change.document is None) for change in changes] == [
+            ("b", False),
+            ("a", False),
+            ("c", True),
+        ]
+        assert changes[0].vectors is not None
+        np.testing.assert_allclose(changes[0].vectors, np.stack([unit_vector(2), unit_vector(3)]), atol=1e-7)
+        assert list(changes[0].passage_ids) == sorted(changes[0].passage_ids)
+        assert [change.doc_id for change in engine.changes_after(changes[0].sequence, limit=1)] == ["a"]
+        assert engine.count_changes_after(changes[0].sequence) == 2
+        assert engine.stats().sequence == changes[-1].sequence
+
+    def test_many_concurrent_writers_and_readers_agree(self, engine: RecordEngine) -> None:
+        def work(worker: int) -> None:
+            for i in range(20):
+                engine.put_document(write(f"w{worker}-{i % 5}", f"text {worker} {i}", seed=worker * 100 + i)).result()
+                engine.scan_vectors(unit_vector(i))
+                engine.search_keywords(f"text {worker}")
+                if i % 7 == 0:
+                    engine.delete_document(f"w{worker}-{i % 5}").result()
+
+        with ThreadPoolExecutor(8) as pool:
+            wait([pool.submit(work, worker) for worker in range(8)])
+            for future in [pool.submit(work, worker) for worker in range(8)]:
+                future.result()
+        stats = engine.stats()
+        assert stats.document_count == stats.passage_count == len(engine.scan_vectors(unit_vector(0)).passage_ids)
+        revisions = [document.revision for _, document in engine.list_documents(RecordFilter(), limit=100)]
+        assert len(revisions) == stats.document_count
+
+    def test_everything_is_there_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
+        vault = self.open_vault(tmp_path / "kept", clock)
+        engine = vault.collection(self.collection)
+        engine.set_index_position("i", IndexPosition(0, "g")).result()
+        engine.put_document(write("a", "zebra stripes", metadata={"n": 1}, request=key("r"))).result()
+        gone = engine.put_document(write("b", seed=1)).result()
+        engine.delete_document("b").result()
+        before = engine.get_documents(["a"], vectors=True)
+        vault.close()
+
+        vault = self.open_vault(tmp_path / "kept", clock)
+        engine = vault.collection(self.collection)
+        assert engine.get_documents(["a"], vectors=True) == before
+        assert found_by_word(engine, "zebra").keys() == {"a"}
+        assert engine.scan_vectors(unit_vector(0)).scores.tolist() == pytest.approx([1.0], abs=1e-6)
+        assert engine.put_document(write("a", "zebra stripes", metadata={"n": 1}, request=key("r"))).result().replayed
+        assert [change.doc_id for change in engine.changes_after(gone.sequence, limit=5)] == ["b"]
+        engine.set_index_position("i", IndexPosition(engine.stats().sequence, "g")).result()
+        last = engine.stats().sequence
+        vault.close()
+
+        vault = self.open_vault(tmp_path / "kept", clock)
+        engine = vault.collection(self.collection)
+        assert engine.put_document(write("c", seed=4)).result().sequence > last
+        vault.close()
+
+
+class RecordEngineContract(StoredVectorsContract):
     """The promises of `engines/promises/: RecordEngine`, as tests. Those about changes are in `record_changes.py`."""
 
     def test_a_document_comes_back_as_it_was_put(self, engine: RecordEngine) -> None:
@@ -53,49 +224,12 @@ class RecordEngineContract(VaultSuite):
         found = engine.get_documents(["a", "missing", "b"])
         assert [document.doc_id if document else None for document in found] == ["a", None, "b"]
 
-    def test_vectors_come_only_when_asked_for(self, engine: RecordEngine) -> None:
-        engine.put_document(write("d", "one two", parts=2, seed=3)).result()
-        [plain], [full] = engine.get_documents(["d"]), engine.get_documents(["d"], vectors=True)
-        assert plain is not None and full is not None
-        assert plain.embedding is None
-        assert len(plain.passages) == 2
-        np.testing.assert_allclose(full.embedding, unit_vector(3), atol=1e-7)
-        np.testing.assert_allclose(full.passages[1].embedding, unit_vector(4), atol=1e-7)
-
-    def test_replacing_leaves_nothing_of_the_old_document(self, engine: RecordEngine, clock: ManualClock) -> None:
-        engine.put_document(write("d", "zebra crossing", parts=2, metadata={"old": 1, "both": 1}, seed=1)).result()
-        clock.now += timedelta(hours=1)
-        receipt = engine.put_document(write("d", "giraffe", metadata={"both": 2}, seed=9)).result()
-
-        [document] = engine.get_documents(["d"])
-        assert (receipt.outcome, receipt.revision) == (WriteOutcome.REPLACED, 2)
-        assert document is not None
-        assert document.metadata == {"both": 2}
-        assert (document.create_time, document.update_time) == (START, START + timedelta(hours=1))
-        assert found_by_word(engine, "zebra crossing") == {}
-        assert found_by_word(engine, "giraffe").keys() == {"d"}
-        assert listed(engine, RecordFilter({"old": 1})) == []
-        assert not engine.has_metadata_key("old")
-        assert len(engine.scan_vectors(unit_vector(9)).passage_ids) == 1
-
     def test_putting_the_same_again_writes_nothing(self, engine: RecordEngine) -> None:
         first = engine.put_document(write("d", "same", metadata={"n": 1})).result()
         again = engine.put_document(write("d", "same", metadata={"n": 1})).result()
         other_type = engine.put_document(write("d", "same", metadata={"n": 1.0})).result()
         assert (again.outcome, again.revision, again.sequence) == (WriteOutcome.UNCHANGED, 1, first.sequence)
         assert (other_type.outcome, other_type.revision) == (WriteOutcome.REPLACED, 2)
-
-    def test_a_deleted_document_is_not_found(self, engine: RecordEngine) -> None:
-        engine.put_document(write("d", "zebra", metadata={"n": 1})).result()
-        engine.put_document(write("e", "other", seed=1)).result()
-        receipt = engine.delete_document("d").result()
-        assert (receipt.outcome, receipt.revision) == (WriteOutcome.DELETED, 1)
-        assert engine.get_documents(["d"]) == [None]
-        assert listed(engine) == ["e"]
-        assert found_by_word(engine, "zebra") == {}
-        assert len(engine.scan_vectors(unit_vector(0)).passage_ids) == 1
-        assert engine.match_passages(RecordFilter({"n": 1})).size == 0
-        assert engine.delete_document("d").result().outcome is WriteOutcome.MISSING
 
     def test_a_document_stored_again_after_deletion_starts_at_revision_one(self, engine: RecordEngine) -> None:
         engine.put_document(write("a")).result()
@@ -171,56 +305,6 @@ class RecordEngineContract(VaultSuite):
         clock.now += timedelta(hours=24)
         assert not engine.put_document(write("e", request=key("r"), seed=1)).result().replayed
 
-    def test_documents_that_are_put_together_end_as_those_put_one_by_one(self, engine: RecordEngine) -> None:
-        first = engine.put_document(write("known", "zebra")).result()
-        sent = engine.put_document(write("sent", "one", seed=1, request=key("sent"))).result()
-
-        writes = [
-            write("a", "lion", seed=2, metadata={"n": 1}, request=key("a")),
-            write("known", "zebra"),
-            write("known", "tiger", seed=3),
-            write("b", "lion cub", parts=2, seed=4),
-            write("missing", expected_revision=3),
-            write("a", "lion", seed=2, metadata={"n": 1}, request=key("a")),
-            write("b", "bear", seed=6),
-            write("other", request=key("a", b"other")),
-            write("sent", "one", seed=1, request=key("sent")),
-            write("a", expected_revision=0),
-            write("c", "lion", seed=7, expected_revision=0),
-        ]
-        results = engine.put_documents(writes).result()
-
-        created, unchanged, replaced, part, stale, again, later, reused, replayed, taken, last = results
-        assert [error.__class__ for error in (stale, reused, taken)] == [
-            RevisionMismatchError,
-            RequestIdReusedError,
-            RevisionMismatchError,
-        ]
-        assert isinstance(created, WriteReceipt)
-        assert again == replace(created, replayed=True)
-        assert replayed == replace(sent, replayed=True)
-        assert unchanged.sequence == first.sequence
-        outcomes = [
-            (receipt.outcome, receipt.revision) for receipt in (created, unchanged, replaced, part, later, last)
-        ]
-        assert outcomes == [
-            (WriteOutcome.CREATED, 1),
-            (WriteOutcome.UNCHANGED, 1),
-            (WriteOutcome.REPLACED, 2),
-            (WriteOutcome.CREATED, 1),
-            (WriteOutcome.REPLACED, 2),
-            (WriteOutcome.CREATED, 1),
-        ]
-        assert created.sequence < replaced.sequence < part.sequence < later.sequence < last.sequence
-        assert listed(engine) == ["known", "sent", "a", "b", "c"]
-        assert found_by_word(engine, "lion").keys() == {"a", "c"}
-        assert found_by_word(engine, "bear").keys() == {"b"}
-        assert engine.count_documents(RecordFilter({"n": 1})) == 1
-        assert engine.scan_vectors(unit_vector(7)).scores.max() == pytest.approx(1.0, abs=1e-6)
-        assert engine.stats().document_count == 5 == len(engine.scan_vectors(unit_vector(0)).passage_ids)
-        changes = engine.changes_after(sent.sequence, limit=9)
-        assert [change.doc_id for change in changes] == ["a", "known", "b", "c"]
-
     def test_no_documents_can_be_put_together(self, engine: RecordEngine) -> None:
         assert engine.put_documents([]).result() == []
 
@@ -282,22 +366,6 @@ class RecordEngineContract(VaultSuite):
         assert [document.doc_id for _, document in rest] == ["d3", "d2", "d1", "d0"]
         of_grace = engine.list_documents(RecordFilter(scope=Scope(user="grace")), limit=2, descending=True)
         assert [document.doc_id for _, document in of_grace] == ["d6", "d3"]
-
-    def test_a_scan_is_the_exact_cosine_of_every_passage(self, engine: RecordEngine) -> None:
-        for i in range(300):
-            engine.put_document(write(f"d{i}", seed=i, metadata={"third": i % 3})).result()
-        for i in range(0, 300, 5):
-            engine.delete_document(f"d{i}").result()
-        query = unit_vector(1000)
-        scores = engine.scan_vectors(query)
-        exact = {f"d{i}": float(unit_vector(i) @ query) for i in range(300) if i % 5}
-        places = {place.passage_id: place.doc_id for place in engine.locate_passages(scores.passage_ids.tolist())}
-        assert {places[p]: s for p, s in zip(scores.passage_ids.tolist(), scores.scores, strict=True)} == pytest.approx(
-            exact, abs=1e-6
-        )
-        among = engine.match_passages(RecordFilter({"third": 1}))
-        assert sorted(engine.scan_vectors(query, among).passage_ids.tolist()) == among.tolist()
-        assert engine.scan_vectors(query, np.array([10**12])).passage_ids.size == 0
 
     def test_keywords_match_stemmed_without_case_accents_and_stop_words(self, engine: RecordEngine) -> None:
         engine.put_document(write("cafe", "The Café was running late")).result()
@@ -365,26 +433,6 @@ class RecordEngineContract(VaultSuite):
         ]
         assert (places[1].start, places[1].end) == (0, 5)
 
-    def test_changes_name_each_document_once_in_order(self, engine: RecordEngine) -> None:
-        engine.set_index_position("index", IndexPosition(0, "g")).result()
-        engine.put_document(write("a", seed=1)).result()
-        engine.put_document(write("b", "x y", parts=2, seed=2)).result()
-        engine.put_document(write("a", "changed", seed=7)).result()
-        engine.put_document(write("c", seed=8)).result()
-        engine.delete_document("c").result()
-        changes = engine.changes_after(0, limit=10)
-        assert [(change.doc_id, change.document is None) for change in changes] == [
-            ("b", False),
-            ("a", False),
-            ("c", True),
-        ]
-        assert changes[0].vectors is not None
-        np.testing.assert_allclose(changes[0].vectors, np.stack([unit_vector(2), unit_vector(3)]), atol=1e-7)
-        assert list(changes[0].passage_ids) == sorted(changes[0].passage_ids)
-        assert [change.doc_id for change in engine.changes_after(changes[0].sequence, limit=1)] == ["a"]
-        assert engine.count_changes_after(changes[0].sequence) == 2
-        assert engine.stats().sequence == changes[-1].sequence
-
     def test_removed_documents_are_counted_for_every_index(self, engine: RecordEngine) -> None:
         engine.put_document(write("a", "first")).result()
         engine.delete_document("a").result()
@@ -430,56 +478,8 @@ class RecordEngineContract(VaultSuite):
         engine.put_document(write("b", seed=1)).result()
         assert seen[-1] == 1
 
-    def test_many_concurrent_writers_and_readers_agree(self, engine: RecordEngine) -> None:
-        def work(worker: int) -> None:
-            for i in range(20):
-                engine.put_document(write(f"w{worker}-{i % 5}", f"text {worker} {i}", seed=worker * 100 + i)).result()
-                engine.scan_vectors(unit_vector(i))
-                engine.search_keywords(f"text {worker}")
-                if i % 7 == 0:
-                    engine.delete_document(f"w{worker}-{i % 5}").result()
-
-        with ThreadPoolExecutor(8) as pool:
-            wait([pool.submit(work, worker) for worker in range(8)])
-            for future in [pool.submit(work, worker) for worker in range(8)]:
-                future.result()
-        stats = engine.stats()
-        assert stats.document_count == stats.passage_count == len(engine.scan_vectors(unit_vector(0)).passage_ids)
-        revisions = [document.revision for _, document in engine.list_documents(RecordFilter(), limit=100)]
-        assert len(revisions) == stats.document_count
-
     def test_a_closed_vault_refuses_writes(self, vault: Vault, engine: RecordEngine) -> None:
         vault.close()
         vault.close()
         with pytest.raises(StorageFailedError):
             engine.put_document(write("a")).result()
-
-
-class DurableRecordEngineContract(RecordEngineContract):
-    """Adds the promises of an engine on disk."""
-
-    def test_everything_is_there_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
-        vault = self.open_vault(tmp_path / "kept", clock)
-        engine = vault.collection(self.collection)
-        engine.set_index_position("i", IndexPosition(0, "g")).result()
-        engine.put_document(write("a", "zebra stripes", metadata={"n": 1}, request=key("r"))).result()
-        gone = engine.put_document(write("b", seed=1)).result()
-        engine.delete_document("b").result()
-        before = engine.get_documents(["a"], vectors=True)
-        vault.close()
-
-        vault = self.open_vault(tmp_path / "kept", clock)
-        engine = vault.collection(self.collection)
-        assert engine.get_documents(["a"], vectors=True) == before
-        assert found_by_word(engine, "zebra").keys() == {"a"}
-        assert engine.scan_vectors(unit_vector(0)).scores.tolist() == pytest.approx([1.0], abs=1e-6)
-        assert engine.put_document(write("a", "zebra stripes", metadata={"n": 1}, request=key("r"))).result().replayed
-        assert [change.doc_id for change in engine.changes_after(gone.sequence, limit=5)] == ["b"]
-        engine.set_index_position("i", IndexPosition(engine.stats().sequence, "g")).result()
-        last = engine.stats().sequence
-        vault.close()
-
-        vault = self.open_vault(tmp_path / "kept", clock)
-        engine = vault.collection(self.collection)
-        assert engine.put_document(write("c", seed=4)).result().sequence > last
-        vault.close()

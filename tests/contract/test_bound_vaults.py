@@ -47,7 +47,7 @@ others = st.one_of(
 steps = st.lists(st.one_of(puts.map(lambda step: ("ada", *step)), others.map(lambda step: ("bob", *step))), max_size=14)
 
 
-@pytest.mark.parametrize(("open_vault", "examples"), [(open_sqlite, 60), (open_quantized, 25)])
+@pytest.mark.parametrize(("open_vault", "examples"), [(open_sqlite, 25), (open_quantized, 10)])
 def test_what_others_write_changes_nothing_that_a_caller_is_told(
     open_vault: Callable[[Path, ManualClock], Vault], examples: int
 ) -> None:

@@ -23,7 +23,7 @@ from mnemon_server.engines.sqlite.pages.mark import MARK_FILE
 from mnemon_server.engines.sqlite.scanners import VectorSettings
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
-from tests.contract.record_engine import DurableRecordEngineContract
+from tests.contract.record_engine import StoredVectorsContract
 from tests.contract.vault_suite import ManualClock
 from tests.support.databases import content_of, open_database
 from tests.support.faulty_vfs import FaultyVFS
@@ -36,7 +36,7 @@ GRAPH = GraphSettings(graph_min=COUNT, tail_max=8)
 VECTORS = clustered_vectors(COUNT, DIMENSION, 1)
 
 
-class TestSQLiteDocumentsWithAGraph(DurableRecordEngineContract):
+class TestSQLiteVectorsWithAGraph(StoredVectorsContract):
     """A graph from the second vector on."""
 
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
@@ -44,7 +44,7 @@ class TestSQLiteDocumentsWithAGraph(DurableRecordEngineContract):
         return SQLiteVault(folder, model_identity="test/1", dimension=8, settings=settings, clock=clock)
 
 
-class TestSQLiteDocumentsWithoutHnswlib(DurableRecordEngineContract):
+class TestSQLiteVectorsWithoutHnswlib(StoredVectorsContract):
     """Quantized from the second vector on."""
 
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:

@@ -5,15 +5,15 @@ from pathlib import Path
 from mnemon_server.domain.collections import MEMORIES
 from mnemon_server.engines.promises.vault import Vault
 
-from tests.contract.record_changes import RecordChangesContract
-from tests.contract.record_engine import DurableRecordEngineContract
+from tests.contract.record_changes import ChangedVectorsContract, RecordChangesContract
+from tests.contract.record_engine import RecordEngineContract, StoredVectorsContract
 from tests.contract.record_parts import RecordPartsContract
 from tests.contract.sqlite_vaults import open_quantized, open_scanning_the_file, open_sqlite
 from tests.contract.vault import DurableVaultContract
 from tests.contract.vault_suite import ManualClock
 
 
-class TestSQLiteDocuments(DurableRecordEngineContract):
+class TestSQLiteDocuments(RecordEngineContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return open_sqlite(folder, clock)
 
@@ -22,12 +22,12 @@ class TestSQLiteMemories(TestSQLiteDocuments):
     collection = MEMORIES
 
 
-class TestSQLiteDocumentsScanningTheFile(DurableRecordEngineContract):
+class TestSQLiteVectorsScanningTheFile(StoredVectorsContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return open_scanning_the_file(folder, clock)
 
 
-class TestSQLiteDocumentsQuantized(DurableRecordEngineContract):
+class TestSQLiteVectorsQuantized(StoredVectorsContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return open_quantized(folder, clock)
 
@@ -42,12 +42,12 @@ class TestSQLiteParts(RecordPartsContract):
         return open_sqlite(folder, clock)
 
 
-class TestSQLiteChangesScanningTheFile(RecordChangesContract):
+class TestSQLiteChangedVectorsScanningTheFile(ChangedVectorsContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return open_scanning_the_file(folder, clock)
 
 
-class TestSQLiteChangesQuantized(RecordChangesContract):
+class TestSQLiteChangedVectorsQuantized(ChangedVectorsContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return open_quantized(folder, clock)
 

@@ -103,7 +103,7 @@ async def test_a_backup_under_load_is_a_state_that_existed(tmp_path: Path) -> No
         writers = [asyncio.create_task(write(writer)) for writer in range(len(acknowledged))]
         before, base = [], None
         for number in range(3):
-            await until(lambda least=10 * (number + 1): min(acknowledged) >= least)
+            await until(lambda least=4 * (number + 1): min(acknowledged) >= least)
             before.append(list(acknowledged))
             made = tmp_path / f"backup-{number}"
             await client.backups.create(made, base=base)

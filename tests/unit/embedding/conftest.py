@@ -1,5 +1,6 @@
 """One cache folder of built graphs for all tests that run the model."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +21,9 @@ def weights_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def model_cache(weights_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder that the first test to need it fills."""
-    return tmp_path_factory.mktemp("model-cache")
+    """A cache folder that the first test to need it fills, for all processes of the tests: a graph takes seconds."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "model-cache"
 
 
 @pytest.fixture(scope="session")

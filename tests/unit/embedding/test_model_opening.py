@@ -22,8 +22,11 @@ TEXTS = ["", "The cat sat on the mat.", "Nothing of the kind, said the astronome
 
 @pytest.fixture
 def cache(model_cache: Path, int8_embedder: Embedder, tmp_path: Path) -> Path:
-    """A filled cache folder to damage."""
-    return Path(shutil.copytree(model_cache, tmp_path / "cache"))
+    """A cache folder to damage, filled with this model alone."""
+    (tmp_path / "cache").mkdir()
+    for file in (*model_cache.glob(f"{MINILM.weights.sha256[:16]}*-int8.*"), model_cache / TOKENIZER_FILE):
+        shutil.copyfile(file, tmp_path / "cache" / file.name)
+    return tmp_path / "cache"
 
 
 def open_int8(cache: Path, model_dir: Path | None = None, built: list[str] | None = None) -> Embedder:

@@ -83,7 +83,7 @@ def tokens_of(embedder: Embedder, passage: str) -> int:
     return 255 if len(embedder.split(passage)) > 1 else embedder.token_counts([passage])[0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(text=long_texts)
 def test_passages_cover_a_long_text_and_are_read_whole(int8_embedder: Embedder, text: str) -> None:
     passages = covered(int8_embedder, text)
@@ -91,7 +91,7 @@ def test_passages_cover_a_long_text_and_are_read_whole(int8_embedder: Embedder, 
     assert int8_embedder.split(text) == int8_embedder.split(text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(text=any_texts)
 def test_passages_cover_any_text(int8_embedder: Embedder, text: str) -> None:
     passages = covered(int8_embedder, text)

@@ -150,7 +150,7 @@ def test_an_unwritable_folder_costs_only_the_snapshot(tmp_path: Path, occupied: 
 
 
 def test_concurrent_operations_never_fail_and_never_return_deleted_vectors(tmp_path: Path) -> None:
-    _everything_at_once(tmp_path, seconds=2.5)
+    _everything_at_once(tmp_path, seconds=0.8)
 
 
 @pytest.mark.slow

@@ -199,7 +199,7 @@ async def test_a_graph_search_agrees_with_comparing_everything(tmp_path: Path) -
         await eventually(is_built)
         rng = np.random.default_rng(6)
         by_graph = right = wanted = 0
-        for _ in range(120):
+        for _ in range(40):
             query, ranks = make_query(said, rng)
             answer = await opened.store.search(query)
             results, diagnostics = expected(said, query, ranks)
@@ -212,7 +212,7 @@ async def test_a_graph_search_agrees_with_comparing_everything(tmp_path: Path) -
             right += len({number for number, _ in results} & set(contents(answer.results)))
             assert len(answer.results) == len(results) or query.min_similarity
             check_counts(answer, diagnostics)
-        assert by_graph > 20
+        assert by_graph > 7
         assert right >= 0.99 * wanted
 
 
@@ -374,7 +374,7 @@ async def test_a_graph_finds_by_words_and_meaning_what_comparing_everything_find
         await eventually(is_built)
         everything = SemanticSearch(records, lambda _: None, dimension=DIMENSION, settings=DEFAULT_SEARCH)
         rng, by_graph = np.random.default_rng(14), 0
-        for _ in range(40):
+        for _ in range(15):
             like, _ = make_query(said, rng)
             # Any number may be the word of a distant statement.
             query = replace(like, text=str(rng.integers(LARGE_COUNT)), mode=SearchMode.HYBRID, top_k=10)
@@ -382,7 +382,7 @@ async def test_a_graph_finds_by_words_and_meaning_what_comparing_everything_find
             by_graph += not answer.diagnostics.exact
             assert told(answer) == [(each.memory.content, each.similarity) for each in exact.results]
             assert all(each.similarity >= query.min_similarity for each in answer.results)
-        assert by_graph > 5
+        assert by_graph > 2
         everything.close()
 
 
