@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import structlog
 from mnemon import IgnoredFilterWarning, UnmatchedFilterWarning
-from mnemon.shared.errors import warn_of_filters
+from mnemon.shared.warnings import warn_of_filters
 
 from mnemon_server.app import open_document_store
 from mnemon_server.config.loading import load_settings, settings_from_arguments

@@ -208,7 +208,7 @@ def test_no_failing_sync_loses_an_acknowledged_write(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [37, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(1_800)])])
 def test_a_full_disk_at_any_write_loses_no_acknowledged_write(tmp_path: Path, step: int) -> None:
-    for call in range(1, 1_000, step):
+    for call in range(1, 2_000, step):
         vfs = FaultyVFS(f"full-{call}")
         vfs.fail_write_at = call
         folder = tmp_path / str(call)

@@ -146,9 +146,13 @@ async def test_a_service_that_fails_or_is_away_delays_and_loses_nothing(
             await eventually(is_told)
             service.answer = repeat
             await until_known(client, {"one"})
-            found = (await client.bridge.status()).extraction
-            assert found is not None
-            assert (found.extracted_count, found.refused_counts) == (1, {})
+
+            async def is_counted() -> bool:
+                # A moment after the statement.
+                found = (await client.bridge.status()).extraction
+                return found is not None and (found.extracted_count, found.refused_counts) == (1, {})
+
+            await eventually(is_counted)
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ async def _tried(api: DescribedApi, caller: Caller, rpc: Rpc, probe: Probe, name
     request = filled(probe.messages[0], names)
     assert api.complaints(f"{_pointer(rpc)}/requestBody/content/application~1json/schema", request) == [], rpc.name
     answer = await caller.call(rpc, request, until=filled(probe.until, names))
-    return {**names, probe.keeps.strip("{}"): answer["memory"]["memoryId"]} if probe.keeps else names
+    return {**names, **probe.kept(answer)}
 
 
 async def test_the_form_of_every_method_holds_a_request_that_the_server_takes(

@@ -29,6 +29,7 @@ from tests.support.server import WAIT_S, Connection, detail, eventually, failure
 
 ADMINISTRATION = {
     *("CreateKey", "RotateKey", "RevokeKey", "CreateTenant", "UpdateTenant"),
+    *("CreateGrant", "AcceptGrant", "RevokeGrant"),
     *("RegisterRule", "UpdateRule", "LoadRules", "ResetRules"),
     *("UpdateRoutingPolicy", "PauseBridge", "ResumeBridge", "RebuildIndex", "CompactTimeline"),
 }

@@ -40,7 +40,10 @@ METHODS = [rpc.method for rpc in rpcs()]
 READ = re.compile(
     "(Batch)?(Arbitrate|Check|Count|Detect|Export|Find|Forecast|Get|List|Parse|Preview|Query|Recall|Resolve|Search|Summarize|Watch|WhoAmI)"
 )
-SAME_AGAIN = {"CreateBackup", "ImportRecords", "RebuildIndex", "CreateTenant", "UpdateTenant", "DeleteTenant"}
+SAME_AGAIN = {
+    *("CreateBackup", "ImportRecords", "RebuildIndex", "CreateTenant", "UpdateTenant", "DeleteTenant"),
+    *("CreateGrant", "AcceptGrant", "RevokeGrant"),
+}
 """Writes that do no more when they are repeated, such as an import of what is there, or that change no vault."""
 NEVER_REPEATED = {"CallTool", "ExecuteText"}
 """What an operator's tool does may be nothing to do twice."""

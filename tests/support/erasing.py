@@ -11,6 +11,7 @@ import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from mnemon.v1 import (
+    access_pb2,
     conversation_pb2,
     episodic_pb2,
     erase_pb2,
@@ -73,6 +74,7 @@ class Planted:
             "event id": word(self.user, "event id").encode(),
             "conversation": word(self.user, "conversation").encode(),
             "message id": word(self.user, "message id").encode(),
+            "project": word(self.user, "project").encode(),
             "payload": word(self.user, "payload").encode(),
             "tool call": word(self.user, "tool call").encode(),
             "fact key": word(self.user, "key").encode(),
@@ -91,6 +93,7 @@ class Planted:
         await self._plant_statements(stubs)
         await self._plant_events(stubs)
         await self._plant_messages(stubs)
+        await self._plant_grants(stubs)
 
     async def _plant_documents(self, stubs: Any) -> None:
         request = knowledge_store_pb2.IndexDocumentRequest(request_id=f"r-{word(self.user, 'request')}")
@@ -159,6 +162,13 @@ class Planted:
         message.message_id, message.payload = word(self.user, "message id"), word(self.user, "payload")
         message.tool_calls.add(name="look", arguments=word(self.user, "tool call"))
         await stubs.conversations.AppendMessages(request)
+
+    async def _plant_grants(self, stubs: Any) -> None:
+        """To the user, and of the user's records."""
+        shared = access_pb2.CreateGrantRequest(subject="user:zoe")
+        shared.scope.user, shared.scope.project = self.name, word(self.user, "project")
+        for request in (shared, access_pb2.CreateGrantRequest(subject=f"user:{self.name}", namespace=["org", "acme"])):
+            await stubs.access.CreateGrant(request)
 
 
 def found_in(folder: Path, traces: dict[str, bytes]) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from mnemon import AsyncClient, ConversationMessage, Fact, Scope
 
 from tests.support.server import eventually
 
+LATER = datetime(2099, 1, 2, tzinfo=UTC)
 TIME = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
 METADATA = {"whole": 5, "number": 5.0, "text": "5", "yes": True, "list": ["b", "a"], "none": [], "time": TIME}
 LONG = " ".join(f"word{i} Ada flies to Vienna" for i in range(150))
@@ -29,6 +30,8 @@ async def fill(client: AsyncClient) -> None:
     await _statements(client)
     await _events(client)
     await _conversations(client)
+    await client.grants.add("user:bo", scope=Scope("ada", project="p"), access="write")
+    await client.grants.add("key:1f3a5c7e9b0d2f46", namespace=("user", "ada"), expire_time=LATER)
     await until_bridged(client)
 
 
@@ -167,6 +170,7 @@ async def _asked(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
         yield pair
     async for pair in _asked_of_conversations(client):
         yield pair
+    yield "grants", [grant.to_dict() async for grant in client.grants.list()]
 
 
 async def _asked_of_documents(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:

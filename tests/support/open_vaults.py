@@ -45,6 +45,7 @@ def open_vault_with(
         conversations=nothing,
         feed=feed,
         history=nothing,
+        grants=nothing,
         model=nothing,
         vault_id="",
         page_key=b"",

@@ -20,6 +20,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 from mnemon.v1 import (
+    access_pb2_grpc,
     archive_pb2_grpc,
     bridge_pb2_grpc,
     changes_pb2_grpc,
@@ -57,6 +58,11 @@ class Connection:
     def store(self) -> Any:
         """The stub of the knowledge store."""
         return knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(self.channel)
+
+    @property
+    def access(self) -> Any:
+        """The stub of the access service."""
+        return access_pb2_grpc.AccessServiceStub(self.channel)
 
     @property
     def memories(self) -> Any:

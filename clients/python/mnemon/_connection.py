@@ -14,7 +14,8 @@ from google.protobuf.message import Message
 from mnemon import _readiness as readiness
 from mnemon._attempts import CALLS_IN_FLIGHT_MAX, Attempts
 from mnemon._channel import DEFAULT_TIMEOUT_S, Target
-from mnemon.shared.errors import ClientClosedError, noted
+from mnemon.shared.errors import ClientClosedError
+from mnemon.shared.warnings import noted
 
 CLOSED = "the client is closed"
 

@@ -10,6 +10,7 @@ from mnemon._async.conversations import AsyncConversations as AsyncConversations
 from mnemon._async.documents import AsyncDocuments as AsyncDocuments
 from mnemon._async.erasures import AsyncErasures as AsyncErasures
 from mnemon._async.facts import AsyncFacts as AsyncFacts
+from mnemon._async.grants import AsyncGrants as AsyncGrants
 from mnemon._async.keys import AsyncKeys as AsyncKeys
 from mnemon._async.memories import AsyncMemories as AsyncMemories
 from mnemon._async.rules import AsyncRules as AsyncRules
@@ -36,6 +37,7 @@ from mnemon._sync.conversations import Conversations as Conversations
 from mnemon._sync.documents import Documents as Documents
 from mnemon._sync.erasures import Erasures as Erasures
 from mnemon._sync.facts import Facts as Facts
+from mnemon._sync.grants import Grants as Grants
 from mnemon._sync.keys import Keys as Keys
 from mnemon._sync.memories import Memories as Memories
 from mnemon._sync.rules import Rules as Rules
@@ -44,6 +46,9 @@ from mnemon._sync.timeline import Timeline as Timeline
 from mnemon._sync.tools import Tools as Tools
 from mnemon._sync.watch import Watch as Watch
 from mnemon._values.access import ApiKey as ApiKey
+from mnemon._values.access import Grant as Grant
+from mnemon._values.access import GrantAccess as GrantAccess
+from mnemon._values.access import GrantPage as GrantPage
 from mnemon._values.access import Identity as Identity
 from mnemon._values.access import KeyPage as KeyPage
 from mnemon._values.access import KeySecret as KeySecret

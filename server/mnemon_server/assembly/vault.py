@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mnemon_server.assembly.master_keys import read_master_keys
 from mnemon_server.assembly.records import open_records
@@ -63,6 +63,7 @@ from mnemon_server.services.events.retention import EventRetention
 from mnemon_server.services.events.store import EventStore
 from mnemon_server.services.facts.expiry import FactExpiry
 from mnemon_server.services.facts.tool_namespaces import ToolNamespaces
+from mnemon_server.services.grants.store import GrantStore
 from mnemon_server.services.history.retention import HistoryRetention
 from mnemon_server.services.history.versions import VersionStore
 from mnemon_server.services.memories.store import MemoryStore
@@ -77,6 +78,16 @@ from mnemon_server.services.vaults import OpenVault
 
 if TYPE_CHECKING:
     from mnemon_server.engines.signing_key import SigningKey
+
+
+class Closable(Protocol):
+    """A service that is closed on the event loop."""
+
+    async def aclose(self) -> None:
+        """Closes it."""
+
+
+C = TypeVar("C", bound=Closable)
 
 
 # Opens the erasure service of a vault.
@@ -308,24 +319,17 @@ async def open_vault_of(
         vault = await asyncio.to_thread(open_records, settings, tenant, batcher, models, master)
         stack.push_async_callback(asyncio.to_thread, vault.close)
         guard, views = ClockGuard(vault), views_of(vault)
-        documents = await asyncio.to_thread(open_documents, settings, tenant, vault, batcher)
-        stack.push_async_callback(documents.aclose)
-        memories = await asyncio.to_thread(open_memories, settings, tenant, vault, batcher)
-        stack.push_async_callback(memories.aclose)
-        facts = await asyncio.to_thread(open_facts, settings, vault, batcher)
-        stack.push_async_callback(facts.aclose)
+        documents = _closed(await asyncio.to_thread(open_documents, settings, tenant, vault, batcher), stack)
+        memories = _closed(await asyncio.to_thread(open_memories, settings, tenant, vault, batcher), stack)
+        facts = _closed(await asyncio.to_thread(open_facts, settings, vault, batcher), stack)
         await stack.enter_async_context(FactExpiry(facts, guard))
         rules, offload = await _open_rules(settings, vault, stack), _threads(stack, READER_THREADS, "event-reader")
         advisor = Advisor(vault.collection(SEMANTIC), rules, judge, offload) if judge else None
-        conflicts = ConflictStore(vault, batcher, rules=rules, advisor=advisor)
-        stack.push_async_callback(conflicts.aclose)
-        semantic = open_semantic(settings, vault, batcher, rules, advisor)
-        stack.push_async_callback(semantic.aclose)
-        archive = open_archive(settings, vault, batcher, rules)
-        stack.push_async_callback(archive.aclose)
+        conflicts = _closed(ConflictStore(vault, batcher, rules=rules, advisor=advisor), stack)
+        semantic = _closed(open_semantic(settings, vault, batcher, rules, advisor), stack)
+        archive = _closed(open_archive(settings, vault, batcher, rules), stack)
         await asyncio.to_thread(vault.events.wait_until_warm, WARM_WAIT_S)
-        episodic = open_event_store(settings, vault, batcher)
-        stack.push_async_callback(episodic.aclose)
+        episodic = _closed(open_event_store(settings, vault, batcher), stack)
         recall = make_recall(settings, Stores(documents, memories, facts, semantic, episodic), batcher, offload)
         feed = stack.enter_context(closing(open_feed(settings, vault, memories, offload)))
         bridge = bridge_of(vault, semantic, episodic, extractors, offload)
@@ -351,6 +355,7 @@ async def open_vault_of(
             recall=recall,
             conversations=ConversationStore(episodic, recall, offload),
             history=await _open_history(settings, vault, documents, memories, guard, stack),
+            grants=await stack.enter_async_context(GrantStore(vault)),
             feed=feed,
             model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],
@@ -374,23 +379,25 @@ async def _open_history(
 ) -> VersionStore:
     """The earlier versions of records, and the removal of old ones; the stack closes both."""
     appliers = {RecordKind.DOCUMENT: documents.backend.applier, RecordKind.MEMORY: memories.backend.applier}
-    history = VersionStore(vault, appliers)
-    stack.push_async_callback(history.aclose)
+    history = _closed(VersionStore(vault, appliers), stack)
     await stack.enter_async_context(HistoryRetention(vault, history_settings(settings).keep_for, guard))
     return history
 
 
 async def _open_rules(settings: Settings, vault: Vault, stack: AsyncExitStack) -> RuleStore:
     """The merge rules, including the rules file of the settings; the stack closes them."""
-    rules = RuleStore(vault)
-    stack.push_async_callback(rules.aclose)
+    rules = _closed(RuleStore(vault), stack)
     if settings.rules_file is not None:
         await apply_rules_file(rules, settings.rules_file)
     return rules
 
 
+def _closed(store: C, stack: AsyncExitStack) -> C:
+    """The store, which the stack closes."""
+    stack.push_async_callback(store.aclose)
+    return store
+
+
 def _threads(stack: AsyncExitStack, count: int, name: str) -> Offload:
     """Threads for reads, which the stack closes."""
-    offload = Offload(count, name)
-    stack.push_async_callback(offload.aclose)
-    return offload
+    return _closed(Offload(count, name), stack)

@@ -158,7 +158,19 @@ VERSIONS = Collection(
     expires="until",
 )
 """Earlier states of the documents of other collections; see domain/history.py. All of them are hidden."""
-COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES, FACTS, VERSIONS)
+GRANTS = Collection(
+    "grant",
+    (
+        Field("subject", FieldType.TEXT),
+        Field("namespace", FieldType.TEXT),
+        Field("may_write", FieldType.BOOLEAN),
+        Field("granted_by", FieldType.TEXT, indexed=False),
+        Field("expire_time", FieldType.TIME),
+        Field("accept_time", FieldType.TIME),
+    ),
+    words=False,
+)
+COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES, FACTS, VERSIONS, GRANTS)
 
 COMMON_FIELDS = (
     "id",

@@ -8,19 +8,18 @@ MnemonError
 │   ├── MemoryNotFoundError, EventNotFoundError, FactNotFoundError
 │   ├── ConversationNotFoundError, MessageNotFoundError, MessageExistsError    (in conversations.py)
 │   ├── RuleNotFoundError, DecisionNotFoundError, ToolNotFoundError, VersionNotFoundError (in history.py)
-│   └── KeyNotFoundError, TenantNotFoundError    (in access/errors.py, like others about tenants)
+│   └── GrantNotFoundError, KeyNotFoundError, TenantNotFoundError    (in access/errors.py, like others about tenants)
 ├── UnauthenticatedError               the caller has no valid credential
 ├── PermissionDeniedError              the caller's role does not allow it
 │   └── TenantSuspendedError           the caller's tenant is not served for now
 ├── EventExistsError, FactExistsError, MemoryExistsError, TenantExistsError
-├── ToolUnreachableError, ToolFailedError    an operator's endpoint does not answer, or with an error
+├── ToolUnreachableError, ToolFailedError, RevisionMismatchError (changed since it was read)
 ├── CursorExpiredError                 the log no longer has the changes after it
 ├── RequestIdReusedError               the request_id was used for another request
 ├── InvalidOperationError              the state of the resource forbids it
 ├── MergeRuleError                     the rules would be inconsistent; nothing changed
 │   ├── RuleExistsError, RuleInUseError
 │   └── CircularInheritanceError, UnknownBaseRuleError
-├── RevisionMismatchError              changed since it was read
 ├── TooManyRequestsError               come back after `retry_after_s`
 │   └── TooManyVaultsError, ThrottledError    all open vaults are in use; writes are being limited
 ├── QuotaExceededError                 the tenant or the caller has used up a quota
@@ -99,6 +98,7 @@ class ErrorReason(StrEnum):
     UNAUTHENTICATED = "UNAUTHENTICATED"
     PERMISSION_DENIED = "PERMISSION_DENIED"
     KEY_NOT_FOUND = "KEY_NOT_FOUND"
+    GRANT_NOT_FOUND = "GRANT_NOT_FOUND"
     TENANT_NOT_FOUND = "TENANT_NOT_FOUND"
     TENANT_EXISTS = "TENANT_EXISTS"
     TENANT_SUSPENDED = "TENANT_SUSPENDED"

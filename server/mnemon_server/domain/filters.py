@@ -118,7 +118,8 @@ class RecordFilter:
     expression: Expression | None = None
     hidden: bool | None = False
     is_writing: bool = False
-    """Whether records that the caller may read, but not write, are left out."""
+    """Whether records that the caller may not write are left out, and shared ones whose user the scope does not name.
+    """
 
     def __bool__(self) -> bool:
         """False if it selects everything that is not hidden."""

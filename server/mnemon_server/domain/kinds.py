@@ -9,6 +9,7 @@ from mnemon_server.domain.collections import (
     DECISIONS,
     DOCUMENTS,
     FACTS,
+    GRANTS,
     MEMORIES,
     RULES,
     SEMANTIC,
@@ -30,6 +31,7 @@ class RecordKind(StrEnum):
     EVENT = "event"
     VERSION = "version"
     """An earlier state of a record of another kind."""
+    GRANT = "grant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,7 @@ KINDS: Mapping[RecordKind, KindTraits] = {
         shown=frozenset({ChangeType.EPISODIC_SAVED}),
     ),
     RecordKind.VERSION: KindTraits(collection=VERSIONS, is_embedded=True),
+    RecordKind.GRANT: KindTraits(collection=GRANTS),
 }
 
 COLLECTION_OF: Mapping[RecordKind, Collection] = {

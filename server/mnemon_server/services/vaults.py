@@ -26,6 +26,7 @@ from mnemon_server.services.erasure.store import Eraser
 from mnemon_server.services.events.store import EventStore
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.feed.feed import ChangeFeed
+from mnemon_server.services.grants.store import GrantStore
 from mnemon_server.services.history.versions import VersionStore
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.recall.store import RecallStore
@@ -74,13 +75,20 @@ class OpenVault:
     """Reads what operators watch."""
     at: Callable[[datetime], "OpenVault"]
     """The vault as it was at a moment, for the reads of one call: documents, memories, statements, facts, recall."""
+    grants: GrantStore
     within: Callable[[Bounds], "OpenVault"]
-    """The vault as a caller with bounds sees it. Services that know no bounds refuse every call."""
+    """The vault as a caller with bounds and what was granted to it sees it. Services that know no bounds refuse every
+    call.
+    """
     close: Callable[[], Awaitable[None]]
 
     async def is_ready(self) -> bool:
         """Whether it accepts writes; after a disk failure, tries to reopen the records."""
         return await self.documents.is_ready()
+
+    def sharing(self, bounds: Bounds) -> Bounds:
+        """A caller's bounds with what was granted to it."""
+        return self.grants.sharing(bounds) if bounds.is_narrow else bounds
 
     @property
     def is_warm(self) -> bool:
@@ -429,7 +437,7 @@ class VaultLease:
     async def __aenter__(self) -> OpenVault:
         entry = self._entry = self._pool.acquire_open(self._tenant) or await self._pool.acquire(self._tenant)
         vault = entry.opening.result()
-        return vault.within(self._bounds) if self._bounds else vault
+        return vault.within(vault.sharing(self._bounds)) if self._bounds else vault
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -441,24 +449,28 @@ class VaultLease:
 class WatchedVault:
     """A vault that a watcher uses whenever it reads: `async with watched as vault`.
 
-    While the watcher rests, the vault may be closed for another tenant. Then it is lost, and the block must end.
+    While the watcher rests, the vault may be closed for another tenant, or a grant to the watcher may begin or end.
+    Then it is lost, and the block must end.
     """
 
     def __init__(self, pool: VaultPool, tenant: str, bounds: Bounds) -> None:
         self._pool = pool
         self._tenant = tenant
         self._bounds = bounds
+        self._shared = bounds
+        """The bounds with the grants that were valid when the block began."""
         self._entry: _Entry | None = None
 
     @property
     def is_lost(self) -> bool:
-        """Whether the vault was closed while the watcher rested."""
-        return self._entry is None
+        """Whether the vault was closed, or is not the same for the watcher any more."""
+        return self._entry is None or self._entry.opening.result().sharing(self._bounds) != self._shared
 
     async def __aenter__(self) -> OpenVault:
         entry = self._entry = await self._pool.acquire(self._tenant)
         vault = entry.opening.result()
-        return vault.within(self._bounds) if self._bounds else vault
+        self._shared = vault.sharing(self._bounds)
+        return vault.within(self._shared) if self._bounds else vault
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

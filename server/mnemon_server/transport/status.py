@@ -13,6 +13,7 @@ from mnemon.v1 import common_pb2, errors_pb2
 
 from mnemon_server.domain import errors
 from mnemon_server.domain.access.errors import (
+    GrantNotFoundError,
     KeyNotFoundError,
     TenantExistsError,
     TenantNotFoundError,
@@ -54,6 +55,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.ToolNotFoundError: grpc.StatusCode.NOT_FOUND,
     VersionNotFoundError: grpc.StatusCode.NOT_FOUND,
     KeyNotFoundError: grpc.StatusCode.NOT_FOUND,
+    GrantNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
     errors.IdTakenError: grpc.StatusCode.PERMISSION_DENIED,
@@ -221,6 +223,7 @@ _RESOURCES: Mapping[type[errors.MnemonError], tuple[str, str]] = {
     errors.ToolNotFoundError: ("Tool", "name"),
     VersionNotFoundError: ("Version", "version_id"),
     KeyNotFoundError: ("ApiKey", "key_id"),
+    GrantNotFoundError: ("Grant", "grant_id"),
     TenantNotFoundError: ("Tenant", "tenant"),
     TenantExistsError: ("Tenant", "tenant"),
 }

@@ -13,6 +13,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from mnemon_server.domain.access import TENANT_ID
 from mnemon_server.domain.access.callers import NAME_BYTES_MAX, OVERLAP_MAX
 from mnemon_server.domain.access.callers import TTL_MAX as KEY_TTL_MAX
+from mnemon_server.domain.access.grants import SUBJECT_BYTES_MAX, SUBJECTS
 from mnemon_server.domain.access.quotas import LIMIT_MAX as QUOTA_MAX
 from mnemon_server.domain.access.quotas import WHOLE
 from mnemon_server.domain.access.tenants import DISPLAY_NAME_BYTES_MAX, REASON_BYTES_MAX
@@ -173,6 +174,12 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "remove_metadata": _METADATA_KEY,
     "ArbitrateConflictRequest.rule": _RULE,
     "Condition.field": {"minLength": 1},
+    "AcceptGrantRequest.grant_id": {"minLength": 1},
+    "RevokeGrantRequest.grant_id": {"minLength": 1},
+    "CreateGrantRequest.subject": {
+        "pattern": rf"^(?:{'|'.join(SUBJECTS)})[^\u0000]+$",
+        "maxLength": SUBJECT_BYTES_MAX,
+    },
     "CreateKeyRequest.name": {"minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": r"\S"},
     "CreateKeyRequest.namespaces": {"minLength": 1},
     "CreateKeyRequest.origins": _ORIGIN,
@@ -340,6 +347,7 @@ ONE_OF: Final = frozenset(("Filter", "MemoryReference", "EraseRequest", "Unmerge
 """The messages of which exactly one field must be set; of others with a choice, at most one."""
 
 _USER: Final = {"properties": {"user": {"type": "string", "minLength": 1}}, "required": ["user"]}
+_EMPTY: Final = {"type": "string", "maxLength": 0}
 _GIVEN: Final = {"type": "string"}
 _STATEMENT: Final = {
     "properties": {"content": _GIVEN, "scope": {"type": "object", **_USER}},
@@ -348,6 +356,10 @@ _STATEMENT: Final = {
 INSIDE: Final[Mapping[str, Schema]] = {
     "CreateMemoryRequest.memory": {"properties": {"content": _GIVEN}, "required": ["content"]},
     "EpisodicEvent.scope": _USER,
+    "CreateGrantRequest.scope": {
+        "properties": {**_USER["properties"], "origin": _EMPTY, "originName": _EMPTY},
+        "required": ["user"],
+    },
     **{f"{request}.scope": _USER for request in _OF_CONVERSATIONS},
     "IndexDocumentRequest.document": {
         "properties": {"docId": _GIVEN, "content": _GIVEN},
@@ -395,6 +407,7 @@ WHOLE_MESSAGES: Final[Mapping[str, Schema]] = {
             "properties": {"last": {"minimum": 1}, "newestFirst": {"const": True}},
         }
     },
+    "CreateGrantRequest": {"oneOf": [_set("scope", {"type": "object"}), _set("namespace", _SOME)]},
     "DeleteDocumentsRequest": {"anyOf": [_set("filter", _SOMETHING), _set("filters", _SOMETHING)]},
     "DeleteSemanticMemoriesRequest": {"oneOf": [_set("memoryIds", _SOME), _set("filter", _SOMETHING)]},
     "FactFilter": {"anyOf": [_set("namespace", _SOME), _set("subtree", {"const": True})]},

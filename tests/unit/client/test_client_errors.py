@@ -69,6 +69,7 @@ CASES = [
     (grpc.StatusCode.DATA_LOSS, "RECORD_DAMAGED", mnemon.RecordDamagedError),
     (grpc.StatusCode.DATA_LOSS, "", mnemon.DataLossError),
     (grpc.StatusCode.NOT_FOUND, "KEY_NOT_FOUND", mnemon.KeyNotFoundError),
+    (grpc.StatusCode.NOT_FOUND, "GRANT_NOT_FOUND", mnemon.GrantNotFoundError),
     (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED", mnemon.UnauthenticatedError),
     (grpc.StatusCode.UNAUTHENTICATED, "", mnemon.UnauthenticatedError),
     (grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED", mnemon.PermissionDeniedError),

@@ -101,7 +101,7 @@ async def test_a_caller_needs_a_credential_its_role_and_no_bounds_where_the_tena
         # Each time as if a while had passed.
         return await answered(Access(Identities([callers]), PERMISSIONS), method(path))
 
-    bound = replace(ADA, bounds=Bounds.of(["ada"], []))
+    bound = replace(ADA, bounds=replace(Bounds.of(["ada"], []), holder=ADA.subject))
     refusals = {
         (ADA, READ): "",
         (ADA, WRITE): "this needs the role writer; your credential has reader",

@@ -10,6 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 from mnemon.v1 import errors_pb2
 from mnemon_server.domain import errors
 from mnemon_server.domain.access.errors import (
+    GrantNotFoundError,
     KeyNotFoundError,
     TenantExistsError,
     TenantNotFoundError,
@@ -50,6 +51,7 @@ SAMPLES = [
     errors.ToolNotFoundError("weather", ["manage_memory"]),
     VersionNotFoundError("0b1c"),
     KeyNotFoundError("1f3a5c7e9b0d2f46"),
+    GrantNotFoundError("a571dfa6af20756e2197c4c1494ccf63"),
     errors.UnauthenticatedError("send a key"),
     errors.PermissionDeniedError("not with this role"),
     errors.IdTakenError("m-1"),

@@ -15,6 +15,7 @@ from mnemon._async.conversations import AsyncConversations
 from mnemon._async.documents import AsyncDocuments
 from mnemon._async.erasures import AsyncErasures
 from mnemon._async.facts import AsyncFacts
+from mnemon._async.grants import AsyncGrants
 from mnemon._async.keys import AsyncKeys
 from mnemon._async.memories import AsyncMemories
 from mnemon._async.recall import AsyncRecall
@@ -59,6 +60,7 @@ class AsyncClient:
         erasures    what is erased for good, with a receipt
         changes     every change, in order
         keys        API keys, on a server with authentication
+        grants      records that callers share with each other
         tenants     the tenants of a server, for operators
 
     `remember` keeps a sentence or turns of a conversation, `recall` searches all kinds at once, and `watch` is
@@ -139,6 +141,7 @@ class AsyncClient:
         self.erasures = AsyncErasures(connection)
         self.changes = AsyncChanges(connection)
         self.keys = AsyncKeys(connection)
+        self.grants = AsyncGrants(connection)
         self.tenants = AsyncTenants(connection)
         self.recall = AsyncRecall(connection).recall
         self.watch = self.changes.watch

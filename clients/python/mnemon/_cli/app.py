@@ -14,6 +14,7 @@ from mnemon._cli.chat.commands import chat
 from mnemon._cli.context_protocol import serve_mcp
 from mnemon._cli.documents import commands as documents
 from mnemon._cli.documents.index import index
+from mnemon._cli.grants import grants
 from mnemon._cli.profiles import PROFILE_VARIABLE, ProfileError, read_profile
 from mnemon._cli.recall import recall
 from mnemon._cli.session import Session
@@ -58,7 +59,14 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
         server.back_up,
         server.erase,
     ),
-    "The server, and who may use it": (documents.health, server.info, server.whoami, server.keys, server.tenants),
+    "The server, and who may use it": (
+        documents.health,
+        server.info,
+        server.whoami,
+        server.keys,
+        grants,
+        server.tenants,
+    ),
 }
 """The commands, by the kind of record that each is for; the keys say in the help what that is."""
 

@@ -354,12 +354,14 @@ SCOPE_HELP = {
 ORIGIN_HELP = {name: SCOPE_HELP[name] for name in ORIGIN_FIELDS}
 _OWNER_HELP = {name: TAGS[name] for name in SCOPE_HELP} | {"user": "The user it belongs to."}
 
-scope_options = collected(
-    "scope",
-    {name: click.option(dashed(name), help=text) for name, text in SCOPE_HELP.items()},
-    lambda given: Scope(**{name: text or "" for name, text in given.items()}),
-)
-"""An option for each field of a scope, such as `--user`; the command gets `scope`."""
+
+def scope_options_of(names: Iterable[str]) -> Callable[[Any], Any]:
+    """An option for each of these fields of a scope, such as `--user`; the command gets `scope`."""
+    options = {name: click.option(dashed(name), help=SCOPE_HELP[name]) for name in names}
+    return collected("scope", options, lambda given: Scope(**{name: text or "" for name, text in given.items()}))
+
+
+scope_options = scope_options_of(SCOPE_HELP)
 
 
 def text_options(helps: Mapping[str, str], *, required: str = "") -> Options:

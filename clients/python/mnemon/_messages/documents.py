@@ -10,7 +10,8 @@ from mnemon._messages.filters import where_to_pb
 from mnemon._messages.translation import request
 from mnemon._values import documents as values
 from mnemon._values.filters import FilterLike
-from mnemon.shared.errors import FieldViolation, InvalidArgumentError, warn_of_filters
+from mnemon.shared.errors import FieldViolation, InvalidArgumentError
+from mnemon.shared.warnings import warn_of_filters
 from mnemon.v1 import knowledge_store_pb2 as pb
 
 DocumentLike: TypeAlias = values.Document | tuple[str, str] | tuple[str, str, Mapping[str, values.MetadataValue] | None]

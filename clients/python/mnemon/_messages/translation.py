@@ -25,7 +25,7 @@ from mnemon._messages import convert
 from mnemon._messages.json import object_from_pb, object_to_pb
 from mnemon._messages.rules import field_from_pb, rule_from_pb
 from mnemon._status import error_from_item
-from mnemon._values.access import Role
+from mnemon._values.access import GrantAccess, Role
 from mnemon._values.archive import RecordKind
 from mnemon._values.bridge import ExtractMode, PruneAction, RoutingMode
 from mnemon._values.documents import SCOPE_FIELDS, AckLevel, HealthStatus, SearchMode, View
@@ -296,7 +296,7 @@ _CHOICES: Mapping[str, type[StrEnum]] = {
     each.__name__: each
     for each in (
         *(AckLevel, ConflictPolicy, DecayPolicy, ExtractMode, PruneAction, PutMode, ResponseFormat),
-        *(RecordKind, Role, RoutingMode, RuleOrder, SearchMode, View),
+        *(GrantAccess, RecordKind, Role, RoutingMode, RuleOrder, SearchMode, View),
     )
 }
 _MESSAGES: Mapping[str, _Write] = {

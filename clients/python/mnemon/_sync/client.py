@@ -21,6 +21,7 @@ from mnemon._sync.conversations import Conversations
 from mnemon._sync.documents import Documents
 from mnemon._sync.erasures import Erasures
 from mnemon._sync.facts import Facts
+from mnemon._sync.grants import Grants
 from mnemon._sync.keys import Keys
 from mnemon._sync.memories import Memories
 from mnemon._sync.recall import Recall
@@ -60,6 +61,7 @@ class Client:
         erasures    what is erased for good, with a receipt
         changes     every change, in order
         keys        API keys, on a server with authentication
+        grants      records that callers share with each other
         tenants     the tenants of a server, for operators
 
     `remember` keeps a sentence or turns of a conversation, `recall` searches all kinds at once, and `watch` is
@@ -140,6 +142,7 @@ class Client:
         self.erasures = Erasures(connection)
         self.changes = Changes(connection)
         self.keys = Keys(connection)
+        self.grants = Grants(connection)
         self.tenants = Tenants(connection)
         self.recall = Recall(connection).recall
         self.watch = self.changes.watch

@@ -1,10 +1,10 @@
-"""API keys, and who a caller is."""
+"""API keys, grants, and who a caller is."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from mnemon._values.documents import JsonValue
+from mnemon._values.documents import JsonValue, Scope
 
 
 class Role(StrEnum):
@@ -56,6 +56,43 @@ class KeyPage(JsonValue):
     """A page of keys; `next_page_token` is empty after the last one."""
 
     keys: tuple[ApiKey, ...]
+    next_page_token: str
+
+
+class GrantAccess(StrEnum):
+    """The rights that a grant gives. `write`: also add, change and delete records."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant(JsonValue):
+    """Access of a caller to records of others."""
+
+    grant_id: str
+    """Follows from the subject and from what is shared."""
+    subject: str
+    """A caller such as "key:1f3a5c7e9b0d2f46", or "user:bob" for every caller that is bound to this user alone."""
+    scope: Scope
+    """The records with this scope, of all kinds but facts; empty if a namespace is shared."""
+    namespace: tuple[str, ...]
+    """The facts in this namespace and below it, such as ("users", "ada"); empty if a scope is shared."""
+    access: GrantAccess
+    create_time: datetime
+    granted_by: str
+    """The subject of the caller that granted it; empty on a server without authentication."""
+    expire_time: datetime | None = None
+    """When it ends; None if it does not end by itself."""
+    accept_time: datetime | None = None
+    """When it took effect; None until it is accepted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantPage(JsonValue):
+    """A page of grants; `next_page_token` is empty after the last one."""
+
+    grants: tuple[Grant, ...]
     next_page_token: str
 
 

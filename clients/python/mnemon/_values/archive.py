@@ -15,8 +15,8 @@ ArchiveLine: TypeAlias = Mapping[str, Any]
 
 
 class RecordKind(StrEnum):
-    """The kind of the record: a document, a memory, a fact, a statement, a decision, a merge rule, an event, or an
-    earlier version of one of the first four.
+    """The kind of the record: a document, a memory, a fact, a statement, a decision, a merge rule, an event, an
+    earlier version of one of the first four, or a grant.
     """
 
     DOCUMENT = "document"
@@ -27,6 +27,7 @@ class RecordKind(StrEnum):
     RULE = "rule"
     EVENT = "event"
     VERSION = "version"
+    GRANT = "grant"
 
 
 class ImportConflict(StrEnum):

@@ -10,6 +10,7 @@ MnemonError                             code, reason, request_id
 │   ├── DocumentNotFoundError
 │   ├── EventNotFoundError              of the timeline
 │   ├── FactNotFoundError
+│   ├── GrantNotFoundError
 │   ├── KeyNotFoundError                of an API key
 │   ├── MemoryNotFoundError
 │   ├── MessageNotFoundError            of a conversation
@@ -62,14 +63,9 @@ MnemonError                             code, reason, request_id
 └── InternalError                       the server's fault; `incident_id` leads to its log
 """
 
-import sys
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from traceback import walk_stack
-from typing import Any, Self, TypeVar
-
-_Response = TypeVar("_Response")
+from typing import Any, Self
 
 __all__ = [
     "AbortedError",
@@ -92,6 +88,7 @@ __all__ = [
     "FactNotFoundError",
     "FailedPreconditionError",
     "FieldViolation",
+    "GrantNotFoundError",
     "IgnoredFilterWarning",
     "IncompleteArchiveError",
     "IncompleteBackupError",
@@ -242,6 +239,10 @@ class TenantNotFoundError(NotFoundError):
 
 class KeyNotFoundError(NotFoundError):
     """The tenant has no API key with this id."""
+
+
+class GrantNotFoundError(NotFoundError):
+    """The caller sees no grant with this id."""
 
 
 class RuleNotFoundError(NotFoundError):
@@ -474,27 +475,3 @@ class UnmatchedFilterWarning(UserWarning):
 
 class IncompleteHistoryWarning(UserWarning):
     """Something that was known at the moment asked about may be missing, because it was removed for good since."""
-
-
-def noted(response: _Response) -> _Response:
-    """The response; warns, where the caller's code calls this package, if something of the past is missing in it."""
-    if getattr(response, "history_incomplete", False):
-        said = "something that was known then may be missing: it was purged, erased or pruned since"
-        warnings.warn(said, IncompleteHistoryWarning, stacklevel=_outside())
-    return response
-
-
-def warn_of_filters(ignored: Iterable[Any], unmatched: Iterable[Any]) -> None:
-    """Warns of filters, each with a `key` and a `reason`, where the caller's code calls this package."""
-    found: list[tuple[str, type[Warning]]]
-    found = [(f"the filter {each.key!r} was not applied: {each.reason}", IgnoredFilterWarning) for each in ignored]
-    found += [(f"the filter {each.key!r} finds nothing: {each.reason}", UnmatchedFilterWarning) for each in unmatched]
-    level = _outside() if found else 0
-    for message, kind in found:
-        warnings.warn(message, kind, stacklevel=level)
-
-
-def _outside() -> int:
-    """The level, for the function that calls this one, of the nearest frame outside of the client and the server."""
-    frames = (frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_stack(sys._getframe(1)))
-    return next((level for level, name in enumerate(frames, 1) if name not in ("mnemon", "mnemon_server")), 1)

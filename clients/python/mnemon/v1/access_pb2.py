@@ -25,9 +25,10 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from mnemon.v1 import common_pb2 as mnemon_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/access.proto\x12\tmnemon.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc8\x02\n\x06\x41piKey\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1d\n\x04role\x18\x03 \x01(\x0e\x32\x0f.mnemon.v1.Role\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rlast_use_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x38\n\x14previous_expire_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05users\x18\x08 \x03(\t\x12\x12\n\nnamespaces\x18\t \x03(\t\x12\x0f\n\x07origins\x18\n \x03(\t\"\xab\x01\n\x10\x43reateKeyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.mnemon.v1.Role\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\r\n\x05users\x18\x05 \x03(\t\x12\x12\n\nnamespaces\x18\x06 \x03(\t\x12\x0f\n\x07origins\x18\x07 \x03(\t\"C\n\x11\x43reateKeyResponse\x12\x1e\n\x03key\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.ApiKey\x12\x0e\n\x06secret\x18\x02 \x01(\t\"H\n\x0fListKeysRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\t\"L\n\x10ListKeysResponse\x12\x1f\n\x04keys\x18\x01 \x03(\x0b\x32\x11.mnemon.v1.ApiKey\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"^\n\x10RotateKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12*\n\x07overlap\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06tenant\x18\x03 \x01(\t\"C\n\x11RotateKeyResponse\x12\x1e\n\x03key\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.ApiKey\x12\x0e\n\x06secret\x18\x02 \x01(\t\"I\n\x10RevokeKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\x12\x0e\n\x06tenant\x18\x03 \x01(\t\"\x13\n\x11RevokeKeyResponse\"\x0f\n\rWhoAmIRequest\"\xb5\x01\n\x0eWhoAmIResponse\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x1d\n\x04role\x18\x03 \x01(\x0e\x32\x0f.mnemon.v1.Role\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05users\x18\x05 \x03(\t\x12\x12\n\nnamespaces\x18\x06 \x03(\t\x12\x0f\n\x07origins\x18\x07 \x03(\t*B\n\x05Reach\x12\x15\n\x11REACH_UNSPECIFIED\x10\x00\x12\x10\n\x0cREACH_TENANT\x10\x01\x12\x10\n\x0cREACH_BOUNDS\x10\x02*a\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_READER\x10\x01\x12\x0f\n\x0bROLE_WRITER\x10\x02\x12\x0e\n\nROLE_ADMIN\x10\x03\x12\x11\n\rROLE_OPERATOR\x10\x04\x32\xb7\x03\n\rAccessService\x12T\n\tCreateKey\x12\x1b.mnemon.v1.CreateKeyRequest\x1a\x1c.mnemon.v1.CreateKeyResponse\"\x0c\xc8\xda\x18\x03\xd0\xda\x18\x01\xd8\xda\x18\x01\x12T\n\x08ListKeys\x12\x1a.mnemon.v1.ListKeysRequest\x1a\x1b.mnemon.v1.ListKeysResponse\"\x0f\x90\x02\x01\xc8\xda\x18\x03\xd0\xda\x18\x01\xd8\xda\x18\x01\x12T\n\tRotateKey\x12\x1b.mnemon.v1.RotateKeyRequest\x1a\x1c.mnemon.v1.RotateKeyResponse\"\x0c\xc8\xda\x18\x03\xd0\xda\x18\x01\xd8\xda\x18\x01\x12T\n\tRevokeKey\x12\x1b.mnemon.v1.RevokeKeyRequest\x1a\x1c.mnemon.v1.RevokeKeyResponse\"\x0c\xc8\xda\x18\x03\xd0\xda\x18\x01\xd8\xda\x18\x01\x12N\n\x06WhoAmI\x12\x18.mnemon.v1.WhoAmIRequest\x1a\x19.mnemon.v1.WhoAmIResponse\"\x0f\x90\x02\x01\xc8\xda\x18\x01\xd0\xda\x18\x01\xd8\xda\x18\x02:H\n\rrequired_role\x12\x1e.google.protobuf.MethodOptions\x18\xa9\x8b\x03 \x01(\x0e\x32\x0f.mnemon.v1.Role:;\n\x11open_to_operators\x12\x1e.google.protobuf.MethodOptions\x18\xaa\x8b\x03 \x01(\x08:A\n\x05reach\x12\x1e.google.protobuf.MethodOptions\x18\xab\x8b\x03 \x01(\x0e\x32\x10.mnemon.v1.ReachB\x9d\x01\n\rdev.mnemon.v1B\x0b\x41\x63\x63\x65ssProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/access.proto\x12\tmnemon.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/common.proto\"\xc8\x02\n\x06\x41piKey\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1d\n\x04role\x18\x03 \x01(\x0e\x32\x0f.mnemon.v1.Role\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rlast_use_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x38\n\x14previous_expire_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05users\x18\x08 \x03(\t\x12\x12\n\nnamespaces\x18\t \x03(\t\x12\x0f\n\x07origins\x18\n \x03(\t\"\xab\x01\n\x10\x43reateKeyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.mnemon.v1.Role\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\r\n\x05users\x18\x05 \x03(\t\x12\x12\n\nnamespaces\x18\x06 \x03(\t\x12\x0f\n\x07origins\x18\x07 \x03(\t\"C\n\x11\x43reateKeyResponse\x12\x1e\n\x03key\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.ApiKey\x12\x0e\n\x06secret\x18\x02 \x01(\t\"H\n\x0fListKeysRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\t\"L\n\x10ListKeysResponse\x12\x1f\n\x04keys\x18\x01 \x03(\x0b\x32\x11.mnemon.v1.ApiKey\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"^\n\x10RotateKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12*\n\x07overlap\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06tenant\x18\x03 \x01(\t\"C\n\x11RotateKeyResponse\x12\x1e\n\x03key\x18\x01 \x01(\x0b\x32\x11.mnemon.v1.ApiKey\x12\x0e\n\x06secret\x18\x02 \x01(\t\"I\n\x10RevokeKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\x12\x0e\n\x06tenant\x18\x03 \x01(\t\"\x13\n\x11RevokeKeyResponse\"\x0f\n\rWhoAmIRequest\"\xb5\x01\n\x0eWhoAmIResponse\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x1d\n\x04role\x18\x03 \x01(\x0e\x32\x0f.mnemon.v1.Role\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05users\x18\x05 \x03(\t\x12\x12\n\nnamespaces\x18\x06 \x03(\t\x12\x0f\n\x07origins\x18\x07 \x03(\t\"\xad\x02\n\x05Grant\x12\x10\n\x08grant_id\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x1f\n\x05scope\x18\x03 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x11\n\tnamespace\x18\x04 \x03(\t\x12&\n\x06\x61\x63\x63\x65ss\x18\x05 \x01(\x0e\x32\x16.mnemon.v1.GrantAccess\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x61\x63\x63\x65pt_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ngranted_by\x18\t \x01(\t\"\xb2\x01\n\x12\x43reateGrantRequest\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\x1f\n\x05scope\x18\x02 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x11\n\tnamespace\x18\x03 \x03(\t\x12&\n\x06\x61\x63\x63\x65ss\x18\x04 \x01(\x0e\x32\x16.mnemon.v1.GrantAccess\x12/\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"6\n\x13\x43reateGrantResponse\x12\x1f\n\x05grant\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Grant\":\n\x11ListGrantsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"O\n\x12ListGrantsResponse\x12 \n\x06grants\x18\x01 \x03(\x0b\x32\x10.mnemon.v1.Grant\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"&\n\x12\x41\x63\x63\x65ptGrantRequest\x12\x10\n\x08grant_id\x18\x01 \x01(\t\"6\n\x13\x41\x63\x63\x65ptGrantResponse\x12\x1f\n\x05grant\x18\x01 \x01(\x0b\x32\x10.mnemon.v1.Grant\"=\n\x12RevokeGrantRequest\x12\x10\n\x08grant_id\x18\x01 \x01(\t\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\"\x15\n\x13RevokeGrantResponse*B\n\x05Reach\x12\x15\n\x11REACH_UNSPECIFIED\x10\x00\x12\x10\n\x0cREACH_TENANT\x10\x01\x12\x10\n\x0cREACH_BOUNDS\x10\x02*a\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_READER\x10\x01\x12\x0f\n\x0bROLE_WRITER\x10\x02\x12\x0e\n\nROLE_ADMIN\x10\x03\x12\x11\n\rROLE_OPERATOR\x10\x04*Z\n\x0bGrantAccess\x12\x1c\n\x18GRANT_ACCESS_UNSPECIFIED\x10\x00\x12\x15\n\x11GRANT_ACCESS_READ\x10\x01\x12\x16\n\x12GRANT_ACCESS_WRITE\x10\x02\x32\x97\x06\n\rAccessService\x12T\n\tCreateKey\x12\x1b.mnemon.v1.CreateKeyRequest\x1a\x1c.mnemon.v1.CreateKeyResponse\"\x0c\xc8\xda\x18\x03\xd0\xda\x18\x01\xd8\xda\x18\x01\x12T\n\x08ListKeys\x12\x1a.mnemon.v1.ListKeysRequest\x1a\x1b.mnemon.v1.ListKeysResponse\"\x0f\x90\x02\x01\xc8\xda\x18\x03\xd0\xda\x18\x01\xd8\xda\x18\x01\x12T\n\tRotateKey\x12\x1b.mnemon.v1.RotateKeyRequest\x1a\x1c.mnemon.v1.RotateKeyResponse\"\x0c\xc8\xda\x18\x03\xd0\xda\x18\x01\xd8\xda\x18\x01\x12T\n\tRevokeKey\x12\x1b.mnemon.v1.RevokeKeyRequest\x1a\x1c.mnemon.v1.RevokeKeyResponse\"\x0c\xc8\xda\x18\x03\xd0\xda\x18\x01\xd8\xda\x18\x01\x12V\n\x0b\x43reateGrant\x12\x1d.mnemon.v1.CreateGrantRequest\x1a\x1e.mnemon.v1.CreateGrantResponse\"\x08\xc8\xda\x18\x02\xd8\xda\x18\x02\x12V\n\nListGrants\x12\x1c.mnemon.v1.ListGrantsRequest\x1a\x1d.mnemon.v1.ListGrantsResponse\"\x0b\x90\x02\x01\xc8\xda\x18\x01\xd8\xda\x18\x02\x12V\n\x0b\x41\x63\x63\x65ptGrant\x12\x1d.mnemon.v1.AcceptGrantRequest\x1a\x1e.mnemon.v1.AcceptGrantResponse\"\x08\xc8\xda\x18\x02\xd8\xda\x18\x02\x12V\n\x0bRevokeGrant\x12\x1d.mnemon.v1.RevokeGrantRequest\x1a\x1e.mnemon.v1.RevokeGrantResponse\"\x08\xc8\xda\x18\x02\xd8\xda\x18\x02\x12N\n\x06WhoAmI\x12\x18.mnemon.v1.WhoAmIRequest\x1a\x19.mnemon.v1.WhoAmIResponse\"\x0f\x90\x02\x01\xc8\xda\x18\x01\xd0\xda\x18\x01\xd8\xda\x18\x02:H\n\rrequired_role\x12\x1e.google.protobuf.MethodOptions\x18\xa9\x8b\x03 \x01(\x0e\x32\x0f.mnemon.v1.Role:;\n\x11open_to_operators\x12\x1e.google.protobuf.MethodOptions\x18\xaa\x8b\x03 \x01(\x08:A\n\x05reach\x12\x1e.google.protobuf.MethodOptions\x18\xab\x8b\x03 \x01(\x0e\x32\x10.mnemon.v1.ReachB\x9d\x01\n\rdev.mnemon.v1B\x0b\x41\x63\x63\x65ssProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,34 +44,62 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ACCESSSERVICE'].methods_by_name['RotateKey']._serialized_options = b'\310\332\030\003\320\332\030\001\330\332\030\001'
   _globals['_ACCESSSERVICE'].methods_by_name['RevokeKey']._loaded_options = None
   _globals['_ACCESSSERVICE'].methods_by_name['RevokeKey']._serialized_options = b'\310\332\030\003\320\332\030\001\330\332\030\001'
+  _globals['_ACCESSSERVICE'].methods_by_name['CreateGrant']._loaded_options = None
+  _globals['_ACCESSSERVICE'].methods_by_name['CreateGrant']._serialized_options = b'\310\332\030\002\330\332\030\002'
+  _globals['_ACCESSSERVICE'].methods_by_name['ListGrants']._loaded_options = None
+  _globals['_ACCESSSERVICE'].methods_by_name['ListGrants']._serialized_options = b'\220\002\001\310\332\030\001\330\332\030\002'
+  _globals['_ACCESSSERVICE'].methods_by_name['AcceptGrant']._loaded_options = None
+  _globals['_ACCESSSERVICE'].methods_by_name['AcceptGrant']._serialized_options = b'\310\332\030\002\330\332\030\002'
+  _globals['_ACCESSSERVICE'].methods_by_name['RevokeGrant']._loaded_options = None
+  _globals['_ACCESSSERVICE'].methods_by_name['RevokeGrant']._serialized_options = b'\310\332\030\002\330\332\030\002'
   _globals['_ACCESSSERVICE'].methods_by_name['WhoAmI']._loaded_options = None
   _globals['_ACCESSSERVICE'].methods_by_name['WhoAmI']._serialized_options = b'\220\002\001\310\332\030\001\320\332\030\001\330\332\030\002'
-  _globals['_REACH']._serialized_start=1324
-  _globals['_REACH']._serialized_end=1390
-  _globals['_ROLE']._serialized_start=1392
-  _globals['_ROLE']._serialized_end=1489
-  _globals['_APIKEY']._serialized_start=137
-  _globals['_APIKEY']._serialized_end=465
-  _globals['_CREATEKEYREQUEST']._serialized_start=468
-  _globals['_CREATEKEYREQUEST']._serialized_end=639
-  _globals['_CREATEKEYRESPONSE']._serialized_start=641
-  _globals['_CREATEKEYRESPONSE']._serialized_end=708
-  _globals['_LISTKEYSREQUEST']._serialized_start=710
-  _globals['_LISTKEYSREQUEST']._serialized_end=782
-  _globals['_LISTKEYSRESPONSE']._serialized_start=784
-  _globals['_LISTKEYSRESPONSE']._serialized_end=860
-  _globals['_ROTATEKEYREQUEST']._serialized_start=862
-  _globals['_ROTATEKEYREQUEST']._serialized_end=956
-  _globals['_ROTATEKEYRESPONSE']._serialized_start=958
-  _globals['_ROTATEKEYRESPONSE']._serialized_end=1025
-  _globals['_REVOKEKEYREQUEST']._serialized_start=1027
-  _globals['_REVOKEKEYREQUEST']._serialized_end=1100
-  _globals['_REVOKEKEYRESPONSE']._serialized_start=1102
-  _globals['_REVOKEKEYRESPONSE']._serialized_end=1121
-  _globals['_WHOAMIREQUEST']._serialized_start=1123
-  _globals['_WHOAMIREQUEST']._serialized_end=1138
-  _globals['_WHOAMIRESPONSE']._serialized_start=1141
-  _globals['_WHOAMIRESPONSE']._serialized_end=1322
-  _globals['_ACCESSSERVICE']._serialized_start=1492
-  _globals['_ACCESSSERVICE']._serialized_end=1931
+  _globals['_REACH']._serialized_start=2212
+  _globals['_REACH']._serialized_end=2278
+  _globals['_ROLE']._serialized_start=2280
+  _globals['_ROLE']._serialized_end=2377
+  _globals['_GRANTACCESS']._serialized_start=2379
+  _globals['_GRANTACCESS']._serialized_end=2469
+  _globals['_APIKEY']._serialized_start=161
+  _globals['_APIKEY']._serialized_end=489
+  _globals['_CREATEKEYREQUEST']._serialized_start=492
+  _globals['_CREATEKEYREQUEST']._serialized_end=663
+  _globals['_CREATEKEYRESPONSE']._serialized_start=665
+  _globals['_CREATEKEYRESPONSE']._serialized_end=732
+  _globals['_LISTKEYSREQUEST']._serialized_start=734
+  _globals['_LISTKEYSREQUEST']._serialized_end=806
+  _globals['_LISTKEYSRESPONSE']._serialized_start=808
+  _globals['_LISTKEYSRESPONSE']._serialized_end=884
+  _globals['_ROTATEKEYREQUEST']._serialized_start=886
+  _globals['_ROTATEKEYREQUEST']._serialized_end=980
+  _globals['_ROTATEKEYRESPONSE']._serialized_start=982
+  _globals['_ROTATEKEYRESPONSE']._serialized_end=1049
+  _globals['_REVOKEKEYREQUEST']._serialized_start=1051
+  _globals['_REVOKEKEYREQUEST']._serialized_end=1124
+  _globals['_REVOKEKEYRESPONSE']._serialized_start=1126
+  _globals['_REVOKEKEYRESPONSE']._serialized_end=1145
+  _globals['_WHOAMIREQUEST']._serialized_start=1147
+  _globals['_WHOAMIREQUEST']._serialized_end=1162
+  _globals['_WHOAMIRESPONSE']._serialized_start=1165
+  _globals['_WHOAMIRESPONSE']._serialized_end=1346
+  _globals['_GRANT']._serialized_start=1349
+  _globals['_GRANT']._serialized_end=1650
+  _globals['_CREATEGRANTREQUEST']._serialized_start=1653
+  _globals['_CREATEGRANTREQUEST']._serialized_end=1831
+  _globals['_CREATEGRANTRESPONSE']._serialized_start=1833
+  _globals['_CREATEGRANTRESPONSE']._serialized_end=1887
+  _globals['_LISTGRANTSREQUEST']._serialized_start=1889
+  _globals['_LISTGRANTSREQUEST']._serialized_end=1947
+  _globals['_LISTGRANTSRESPONSE']._serialized_start=1949
+  _globals['_LISTGRANTSRESPONSE']._serialized_end=2028
+  _globals['_ACCEPTGRANTREQUEST']._serialized_start=2030
+  _globals['_ACCEPTGRANTREQUEST']._serialized_end=2068
+  _globals['_ACCEPTGRANTRESPONSE']._serialized_start=2070
+  _globals['_ACCEPTGRANTRESPONSE']._serialized_end=2124
+  _globals['_REVOKEGRANTREQUEST']._serialized_start=2126
+  _globals['_REVOKEGRANTREQUEST']._serialized_end=2187
+  _globals['_REVOKEGRANTRESPONSE']._serialized_start=2189
+  _globals['_REVOKEGRANTRESPONSE']._serialized_end=2210
+  _globals['_ACCESSSERVICE']._serialized_start=2472
+  _globals['_ACCESSSERVICE']._serialized_end=3263
 # @@protoc_insertion_point(module_scope)

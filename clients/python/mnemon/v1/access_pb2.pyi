@@ -12,6 +12,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf.internal import extension_dict as _extension_dict
+from mnemon.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -84,6 +85,30 @@ pruning of the timeline.
 ROLE_OPERATOR: Role.ValueType  # 4
 """Belongs to no tenant: manages all tenants and their keys, and can read or write the records of none."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
+
+class _GrantAccess:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GrantAccessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GrantAccess.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GRANT_ACCESS_UNSPECIFIED: _GrantAccess.ValueType  # 0
+    """The same as READ."""
+    GRANT_ACCESS_READ: _GrantAccess.ValueType  # 1
+    """To read the records."""
+    GRANT_ACCESS_WRITE: _GrantAccess.ValueType  # 2
+    """Also to add, change and delete records."""
+
+class GrantAccess(_GrantAccess, metaclass=_GrantAccessEnumTypeWrapper):
+    """GrantAccess says what a grant allows."""
+
+GRANT_ACCESS_UNSPECIFIED: GrantAccess.ValueType  # 0
+"""The same as READ."""
+GRANT_ACCESS_READ: GrantAccess.ValueType  # 1
+"""To read the records."""
+GRANT_ACCESS_WRITE: GrantAccess.ValueType  # 2
+"""Also to add, change and delete records."""
+Global___GrantAccess: _TypeAlias = GrantAccess  # noqa: Y015
 
 @_typing.final
 class ApiKey(_message.Message):
@@ -487,6 +512,283 @@ class WhoAmIResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WhoAmIResponse: _TypeAlias = WhoAmIResponse  # noqa: Y015
+
+@_typing.final
+class Grant(_message.Message):
+    """Grant gives a caller access to records of others."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_ID_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    ACCESS_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    ACCEPT_TIME_FIELD_NUMBER: _builtins.int
+    GRANTED_BY_FIELD_NUMBER: _builtins.int
+    grant_id: _builtins.str
+    """Identifies the grant. Follows from the subject and from what is shared."""
+    subject: _builtins.str
+    """To whom: a caller as WhoAmI names it, such as "key:1f3a5c7e9b0d2f46"; or "user:bob" for every caller that is bound to
+    this user alone.
+    """
+    access: Global___GrantAccess.ValueType
+    """What it allows. Origins that the subject is limited to, and its role, still apply."""
+    granted_by: _builtins.str
+    """The subject of the caller that granted it; empty on a server without authentication."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """The records with this scope, of all kinds but facts. Its user is set."""
+
+    @_builtins.property
+    def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The labels of a namespace, such as ["users", "ada"]: the facts in it and below it. Either this or the scope is set."""
+
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was created."""
+
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ends; unset if it does not end by itself."""
+
+    @_builtins.property
+    def accept_time(self) -> _timestamp_pb2.Timestamp:
+        """When it took effect; unset until it is accepted."""
+
+    def __init__(
+        self,
+        *,
+        grant_id: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        scope: _common_pb2.Scope | None = ...,
+        namespace: _abc.Iterable[_builtins.str] | None = ...,
+        access: Global___GrantAccess.ValueType = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+        accept_time: _timestamp_pb2.Timestamp | None = ...,
+        granted_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "create_time", b"create_time", "expire_time", b"expire_time", "scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "access", b"access", "create_time", b"create_time", "expire_time", b"expire_time", "grant_id", b"grant_id", "granted_by", b"granted_by", "namespace", b"namespace", "scope", b"scope", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Grant: _TypeAlias = Grant  # noqa: Y015
+
+@_typing.final
+class CreateGrantRequest(_message.Message):
+    """CreateGrantRequest asks to share records."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    ACCESS_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    """Required. To whom; see Grant."""
+    access: Global___GrantAccess.ValueType
+    """What to allow; default READ."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """The records to share; its user is required, and its origin must be empty. Exactly one of scope and namespace is set."""
+
+    @_builtins.property
+    def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The labels of the namespace whose facts to share, such as ["users", "ada"], with those below it."""
+
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ends, at most 100 years from now; if unset, when it is revoked."""
+
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        scope: _common_pb2.Scope | None = ...,
+        namespace: _abc.Iterable[_builtins.str] | None = ...,
+        access: Global___GrantAccess.ValueType = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "expire_time", b"expire_time", "namespace", b"namespace", "scope", b"scope", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateGrantRequest: _TypeAlias = CreateGrantRequest  # noqa: Y015
+
+@_typing.final
+class CreateGrantResponse(_message.Message):
+    """CreateGrantResponse contains the grant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def grant(self) -> Global___Grant:
+        """The grant."""
+
+    def __init__(
+        self,
+        *,
+        grant: Global___Grant | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateGrantResponse: _TypeAlias = CreateGrantResponse  # noqa: Y015
+
+@_typing.final
+class ListGrantsRequest(_message.Message):
+    """ListGrantsRequest asks for a page of grants."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """The number of grants on a page; default 100, at most 1,000."""
+    page_token: _builtins.str
+    """The next_page_token of the previous page."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGrantsRequest: _TypeAlias = ListGrantsRequest  # noqa: Y015
+
+@_typing.final
+class ListGrantsResponse(_message.Message):
+    """ListGrantsResponse is a page of grants."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Asks for the next page; empty after the last one."""
+    @_builtins.property
+    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
+        """The grants."""
+
+    def __init__(
+        self,
+        *,
+        grants: _abc.Iterable[Global___Grant] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGrantsResponse: _TypeAlias = ListGrantsResponse  # noqa: Y015
+
+@_typing.final
+class AcceptGrantRequest(_message.Message):
+    """AcceptGrantRequest names a grant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_ID_FIELD_NUMBER: _builtins.int
+    grant_id: _builtins.str
+    """Required. The grant."""
+    def __init__(
+        self,
+        *,
+        grant_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant_id", b"grant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcceptGrantRequest: _TypeAlias = AcceptGrantRequest  # noqa: Y015
+
+@_typing.final
+class AcceptGrantResponse(_message.Message):
+    """AcceptGrantResponse contains the grant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def grant(self) -> Global___Grant:
+        """The grant."""
+
+    def __init__(
+        self,
+        *,
+        grant: Global___Grant | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcceptGrantResponse: _TypeAlias = AcceptGrantResponse  # noqa: Y015
+
+@_typing.final
+class RevokeGrantRequest(_message.Message):
+    """RevokeGrantRequest names a grant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_ID_FIELD_NUMBER: _builtins.int
+    ALLOW_MISSING_FIELD_NUMBER: _builtins.int
+    grant_id: _builtins.str
+    """Required. The grant."""
+    allow_missing: _builtins.bool
+    """Whether a grant that does not exist counts as revoked."""
+    def __init__(
+        self,
+        *,
+        grant_id: _builtins.str = ...,
+        allow_missing: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_missing", b"allow_missing", "grant_id", b"grant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeGrantRequest: _TypeAlias = RevokeGrantRequest  # noqa: Y015
+
+@_typing.final
+class RevokeGrantResponse(_message.Message):
+    """RevokeGrantResponse confirms that the grant has ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeGrantResponse: _TypeAlias = RevokeGrantResponse  # noqa: Y015
 
 REQUIRED_ROLE_FIELD_NUMBER: _builtins.int
 OPEN_TO_OPERATORS_FIELD_NUMBER: _builtins.int

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class AccessServiceStub(object):
     """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
-    every tenant.
+    every tenant. Callers that are bound to users or namespaces share records with each other by grants.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
@@ -65,6 +65,26 @@ class AccessServiceStub(object):
                 request_serializer=mnemon_dot_v1_dot_access__pb2.RevokeKeyRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_access__pb2.RevokeKeyResponse.FromString,
                 _registered_method=True)
+        self.CreateGrant = channel.unary_unary(
+                '/mnemon.v1.AccessService/CreateGrant',
+                request_serializer=mnemon_dot_v1_dot_access__pb2.CreateGrantRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_access__pb2.CreateGrantResponse.FromString,
+                _registered_method=True)
+        self.ListGrants = channel.unary_unary(
+                '/mnemon.v1.AccessService/ListGrants',
+                request_serializer=mnemon_dot_v1_dot_access__pb2.ListGrantsRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_access__pb2.ListGrantsResponse.FromString,
+                _registered_method=True)
+        self.AcceptGrant = channel.unary_unary(
+                '/mnemon.v1.AccessService/AcceptGrant',
+                request_serializer=mnemon_dot_v1_dot_access__pb2.AcceptGrantRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_access__pb2.AcceptGrantResponse.FromString,
+                _registered_method=True)
+        self.RevokeGrant = channel.unary_unary(
+                '/mnemon.v1.AccessService/RevokeGrant',
+                request_serializer=mnemon_dot_v1_dot_access__pb2.RevokeGrantRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_access__pb2.RevokeGrantResponse.FromString,
+                _registered_method=True)
         self.WhoAmI = channel.unary_unary(
                 '/mnemon.v1.AccessService/WhoAmI',
                 request_serializer=mnemon_dot_v1_dot_access__pb2.WhoAmIRequest.SerializeToString,
@@ -74,7 +94,7 @@ class AccessServiceStub(object):
 
 class AccessServiceServicer(object):
     """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
-    every tenant.
+    every tenant. Callers that are bound to users or namespaces share records with each other by grants.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
@@ -116,6 +136,44 @@ class AccessServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateGrant(self, request, context):
+        """CreateGrant shares records with a caller that could not see them: those of a scope, or the facts in a namespace. Admins
+        grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
+        admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
+        of others. Granting the same records to the same subject again replaces the rights and the time.
+
+        The records then exist for the subject: searches and lists without a scope include them, except for the timeline, which
+        reads one user at a time. A record is written for its user only if the request names the user, and deletions by filter
+        keep shared records unless the filter's scope names their user, or its namespace theirs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGrants(self, request, context):
+        """ListGrants pages through the grants to the caller and of the caller's records, in the order of their creation; for
+        admins, through all of the tenant. Expired ones are left out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AcceptGrant(self, request, context):
+        """AcceptGrant puts a grant into effect for everyone to whom it was granted. They call it, or an admin. NOT_FOUND if the
+        caller sees no such grant.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeGrant(self, request, context):
+        """RevokeGrant ends a grant within a second, also for open streams. Both sides may: whose records they are, and to whom
+        they were granted. NOT_FOUND if the caller sees no such grant, unless allow_missing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WhoAmI(self, request, context):
         """WhoAmI tells callers their tenant, their name and their role.
         """
@@ -146,6 +204,26 @@ def add_AccessServiceServicer_to_server(servicer, server):
                     request_deserializer=mnemon_dot_v1_dot_access__pb2.RevokeKeyRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_access__pb2.RevokeKeyResponse.SerializeToString,
             ),
+            'CreateGrant': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateGrant,
+                    request_deserializer=mnemon_dot_v1_dot_access__pb2.CreateGrantRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_access__pb2.CreateGrantResponse.SerializeToString,
+            ),
+            'ListGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGrants,
+                    request_deserializer=mnemon_dot_v1_dot_access__pb2.ListGrantsRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_access__pb2.ListGrantsResponse.SerializeToString,
+            ),
+            'AcceptGrant': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptGrant,
+                    request_deserializer=mnemon_dot_v1_dot_access__pb2.AcceptGrantRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_access__pb2.AcceptGrantResponse.SerializeToString,
+            ),
+            'RevokeGrant': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeGrant,
+                    request_deserializer=mnemon_dot_v1_dot_access__pb2.RevokeGrantRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_access__pb2.RevokeGrantResponse.SerializeToString,
+            ),
             'WhoAmI': grpc.unary_unary_rpc_method_handler(
                     servicer.WhoAmI,
                     request_deserializer=mnemon_dot_v1_dot_access__pb2.WhoAmIRequest.FromString,
@@ -161,7 +239,7 @@ def add_AccessServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class AccessService(object):
     """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
-    every tenant.
+    every tenant. Callers that are bound to users or namespaces share records with each other by grants.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
@@ -271,6 +349,114 @@ class AccessService(object):
             '/mnemon.v1.AccessService/RevokeKey',
             mnemon_dot_v1_dot_access__pb2.RevokeKeyRequest.SerializeToString,
             mnemon_dot_v1_dot_access__pb2.RevokeKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateGrant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.AccessService/CreateGrant',
+            mnemon_dot_v1_dot_access__pb2.CreateGrantRequest.SerializeToString,
+            mnemon_dot_v1_dot_access__pb2.CreateGrantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.AccessService/ListGrants',
+            mnemon_dot_v1_dot_access__pb2.ListGrantsRequest.SerializeToString,
+            mnemon_dot_v1_dot_access__pb2.ListGrantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptGrant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.AccessService/AcceptGrant',
+            mnemon_dot_v1_dot_access__pb2.AcceptGrantRequest.SerializeToString,
+            mnemon_dot_v1_dot_access__pb2.AcceptGrantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeGrant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.AccessService/RevokeGrant',
+            mnemon_dot_v1_dot_access__pb2.RevokeGrantRequest.SerializeToString,
+            mnemon_dot_v1_dot_access__pb2.RevokeGrantResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class AccessServiceStub:
     """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
-    every tenant.
+    every tenant. Callers that are bound to users or namespaces share records with each other by grants.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
@@ -56,13 +56,35 @@ class AccessServiceStub:
     """
     RevokeKey: _grpc.UnaryUnaryMultiCallable[_access_pb2.RevokeKeyRequest, _access_pb2.RevokeKeyResponse]
     """RevokeKey ends a key for good. NOT_FOUND if the tenant has no such key, unless allow_missing."""
+    CreateGrant: _grpc.UnaryUnaryMultiCallable[_access_pb2.CreateGrantRequest, _access_pb2.CreateGrantResponse]
+    """CreateGrant shares records with a caller that could not see them: those of a scope, or the facts in a namespace. Admins
+    grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
+    admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
+    of others. Granting the same records to the same subject again replaces the rights and the time.
+
+    The records then exist for the subject: searches and lists without a scope include them, except for the timeline, which
+    reads one user at a time. A record is written for its user only if the request names the user, and deletions by filter
+    keep shared records unless the filter's scope names their user, or its namespace theirs.
+    """
+    ListGrants: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListGrantsRequest, _access_pb2.ListGrantsResponse]
+    """ListGrants pages through the grants to the caller and of the caller's records, in the order of their creation; for
+    admins, through all of the tenant. Expired ones are left out.
+    """
+    AcceptGrant: _grpc.UnaryUnaryMultiCallable[_access_pb2.AcceptGrantRequest, _access_pb2.AcceptGrantResponse]
+    """AcceptGrant puts a grant into effect for everyone to whom it was granted. They call it, or an admin. NOT_FOUND if the
+    caller sees no such grant.
+    """
+    RevokeGrant: _grpc.UnaryUnaryMultiCallable[_access_pb2.RevokeGrantRequest, _access_pb2.RevokeGrantResponse]
+    """RevokeGrant ends a grant within a second, also for open streams. Both sides may: whose records they are, and to whom
+    they were granted. NOT_FOUND if the caller sees no such grant, unless allow_missing.
+    """
     WhoAmI: _grpc.UnaryUnaryMultiCallable[_access_pb2.WhoAmIRequest, _access_pb2.WhoAmIResponse]
     """WhoAmI tells callers their tenant, their name and their role."""
 
 @_typing.type_check_only
 class AccessServiceAsyncStub(AccessServiceStub):
     """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
-    every tenant.
+    every tenant. Callers that are bound to users or namespaces share records with each other by grants.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
@@ -87,12 +109,34 @@ class AccessServiceAsyncStub(AccessServiceStub):
     """
     RevokeKey: _aio.UnaryUnaryMultiCallable[_access_pb2.RevokeKeyRequest, _access_pb2.RevokeKeyResponse]  # type: ignore[assignment]
     """RevokeKey ends a key for good. NOT_FOUND if the tenant has no such key, unless allow_missing."""
+    CreateGrant: _aio.UnaryUnaryMultiCallable[_access_pb2.CreateGrantRequest, _access_pb2.CreateGrantResponse]  # type: ignore[assignment]
+    """CreateGrant shares records with a caller that could not see them: those of a scope, or the facts in a namespace. Admins
+    grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
+    admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
+    of others. Granting the same records to the same subject again replaces the rights and the time.
+
+    The records then exist for the subject: searches and lists without a scope include them, except for the timeline, which
+    reads one user at a time. A record is written for its user only if the request names the user, and deletions by filter
+    keep shared records unless the filter's scope names their user, or its namespace theirs.
+    """
+    ListGrants: _aio.UnaryUnaryMultiCallable[_access_pb2.ListGrantsRequest, _access_pb2.ListGrantsResponse]  # type: ignore[assignment]
+    """ListGrants pages through the grants to the caller and of the caller's records, in the order of their creation; for
+    admins, through all of the tenant. Expired ones are left out.
+    """
+    AcceptGrant: _aio.UnaryUnaryMultiCallable[_access_pb2.AcceptGrantRequest, _access_pb2.AcceptGrantResponse]  # type: ignore[assignment]
+    """AcceptGrant puts a grant into effect for everyone to whom it was granted. They call it, or an admin. NOT_FOUND if the
+    caller sees no such grant.
+    """
+    RevokeGrant: _aio.UnaryUnaryMultiCallable[_access_pb2.RevokeGrantRequest, _access_pb2.RevokeGrantResponse]  # type: ignore[assignment]
+    """RevokeGrant ends a grant within a second, also for open streams. Both sides may: whose records they are, and to whom
+    they were granted. NOT_FOUND if the caller sees no such grant, unless allow_missing.
+    """
     WhoAmI: _aio.UnaryUnaryMultiCallable[_access_pb2.WhoAmIRequest, _access_pb2.WhoAmIResponse]  # type: ignore[assignment]
     """WhoAmI tells callers their tenant, their name and their role."""
 
 class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
     """AccessService manages the API keys of the caller's tenant, and tells callers who they are. An operator manages those of
-    every tenant.
+    every tenant. Callers that are bound to users or namespaces share records with each other by grants.
 
     A server with authentication reads an API key, or the token of an identity provider (JWT), from the header
     `authorization: Bearer CREDENTIAL` of every call; without the header, it may know a caller by a client certificate, or by
@@ -139,6 +183,52 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_access_pb2.RevokeKeyResponse, _abc.Awaitable[_access_pb2.RevokeKeyResponse]]:
         """RevokeKey ends a key for good. NOT_FOUND if the tenant has no such key, unless allow_missing."""
+
+    @_abc_1.abstractmethod
+    def CreateGrant(
+        self,
+        request: _access_pb2.CreateGrantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.CreateGrantResponse, _abc.Awaitable[_access_pb2.CreateGrantResponse]]:
+        """CreateGrant shares records with a caller that could not see them: those of a scope, or the facts in a namespace. Admins
+        grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
+        admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
+        of others. Granting the same records to the same subject again replaces the rights and the time.
+
+        The records then exist for the subject: searches and lists without a scope include them, except for the timeline, which
+        reads one user at a time. A record is written for its user only if the request names the user, and deletions by filter
+        keep shared records unless the filter's scope names their user, or its namespace theirs.
+        """
+
+    @_abc_1.abstractmethod
+    def ListGrants(
+        self,
+        request: _access_pb2.ListGrantsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.ListGrantsResponse, _abc.Awaitable[_access_pb2.ListGrantsResponse]]:
+        """ListGrants pages through the grants to the caller and of the caller's records, in the order of their creation; for
+        admins, through all of the tenant. Expired ones are left out.
+        """
+
+    @_abc_1.abstractmethod
+    def AcceptGrant(
+        self,
+        request: _access_pb2.AcceptGrantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.AcceptGrantResponse, _abc.Awaitable[_access_pb2.AcceptGrantResponse]]:
+        """AcceptGrant puts a grant into effect for everyone to whom it was granted. They call it, or an admin. NOT_FOUND if the
+        caller sees no such grant.
+        """
+
+    @_abc_1.abstractmethod
+    def RevokeGrant(
+        self,
+        request: _access_pb2.RevokeGrantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.RevokeGrantResponse, _abc.Awaitable[_access_pb2.RevokeGrantResponse]]:
+        """RevokeGrant ends a grant within a second, also for open streams. Both sides may: whose records they are, and to whom
+        they were granted. NOT_FOUND if the caller sees no such grant, unless allow_missing.
+        """
 
     @_abc_1.abstractmethod
     def WhoAmI(

@@ -47,6 +47,8 @@ class _RecordKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecordKind
     """An event of EpisodicMemoryService."""
     RECORD_KIND_VERSION: _RecordKind.ValueType  # 8
     """An earlier version of a document, a memory, a statement or a fact."""
+    RECORD_KIND_GRANT: _RecordKind.ValueType  # 9
+    """A grant of AccessService."""
 
 class RecordKind(_RecordKind, metaclass=_RecordKindEnumTypeWrapper):
     """RecordKind is the kind of a record."""
@@ -69,6 +71,8 @@ RECORD_KIND_EVENT: RecordKind.ValueType  # 7
 """An event of EpisodicMemoryService."""
 RECORD_KIND_VERSION: RecordKind.ValueType  # 8
 """An earlier version of a document, a memory, a statement or a fact."""
+RECORD_KIND_GRANT: RecordKind.ValueType  # 9
+"""A grant of AccessService."""
 Global___RecordKind: _TypeAlias = RecordKind  # noqa: Y015
 
 class _ImportConflict:

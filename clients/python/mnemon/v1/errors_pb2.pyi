@@ -149,6 +149,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ALREADY_EXISTS. The conversation has a message with this id that says something else."""
     ERROR_REASON_VERSION_NOT_FOUND: _ErrorReason.ValueType  # 55
     """NOT_FOUND. The record has no version with this id, or it is no longer kept."""
+    ERROR_REASON_GRANT_NOT_FOUND: _ErrorReason.ValueType  # 56
+    """NOT_FOUND. The caller sees no grant with this id."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error contains (domain "mnemon", the name without
@@ -285,4 +287,6 @@ ERROR_REASON_MESSAGE_EXISTS: ErrorReason.ValueType  # 54
 """ALREADY_EXISTS. The conversation has a message with this id that says something else."""
 ERROR_REASON_VERSION_NOT_FOUND: ErrorReason.ValueType  # 55
 """NOT_FOUND. The record has no version with this id, or it is no longer kept."""
+ERROR_REASON_GRANT_NOT_FOUND: ErrorReason.ValueType  # 56
+"""NOT_FOUND. The caller sees no grant with this id."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

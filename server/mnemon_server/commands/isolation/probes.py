@@ -32,9 +32,16 @@ class Probe:
     """Whether it shows what all callers of a tenant share: that an id is taken, or a position in the change feed.
     Between callers of one tenant, such a call is left out."""
     keeps: str = ""
-    """The placeholder that stands for the id of the stored statement from then on."""
+    """The placeholder that stands for the id of the stored statement or grant from then on."""
     until: str = ""
     """The field by which the last answer of an endless stream is known."""
+
+    def kept(self, answer: Json) -> Json:
+        """The id that the server chose, by its placeholder."""
+        if not self.keeps:
+            return {}
+        stored = answer["memory"]["memoryId"] if "memory" in answer else answer["grant"]["grantId"]
+        return {self.keeps.strip("{}"): stored}
 
     @property
     def forges(self) -> bool:
@@ -67,7 +74,9 @@ def _stored(label: str, scope: Json, names: dict[str, str], word: str, requests:
     another = {"scope": scope, "createTime": "{now}", "content": f"{word} keeps a blue boat in the harbour"}
     later = {"memoryId": names["later"], "scope": scope, "content": f"{word} sleeps by day", "type": word}
     rule = {"name": names["rule"], "description": word, "priority": 7}
+    grant = {"subject": f"user:{word}", "scope": scope}
     return (
+        _probe("AccessService/CreateGrant", grant, keeps=names["grant"]),
         _probe("KnowledgeStoreService/IndexDocument", {"document": document, "requestId": f"{requests}-document"}),
         _probe("MemoryService/CreateMemory", {"memory": memory, "requestId": f"{requests}-memory"}),
         _probe("MemoryService/CreateMemory", {"memory": later}),
@@ -95,7 +104,7 @@ def _stored(label: str, scope: Json, names: dict[str, str], word: str, requests:
 
 RECORDS: Final = (
     *("document", "memory", "later", "last", "fact", "event", "conversation"),
-    *("statement", "merged", "second", "rule"),
+    *("statement", "merged", "second", "rule", "grant"),
 )
 _NAMED: Final = {name: f"{{{name}}}" for name in RECORDS}
 _OWN: Final = {name: f"{{own_{name}}}" for name in _NAMED}
@@ -217,6 +226,7 @@ READS: Final = (
     _probe("ChangeService/ListChanges", {"cursor": "{change_cursor}"}, shares=True),
     _probe("ServerService/GetServerInfo"),
     _probe("AccessService/WhoAmI"),
+    _probe("AccessService/ListGrants"),
     _probe("AccessService/ListKeys"),
     _probe("AccessService/ListKeys", {"tenant": "{tenant}"}),
     _probe("TenantService/GetTenant", {"tenant": "{tenant}"}),
@@ -306,6 +316,12 @@ WRITES: Final = (
     _probe("ChangeService/WatchChanges", {"earliest": True, "view": "CHANGE_VIEW_FULL"}, until="{own_last}"),
     _probe("AccessService/CreateKey", {"name": "isolation", "role": "ROLE_READER", "tenant": "{tenant}"}),
     _probe("AccessService/CreateKey", {"name": "isolation", "role": "ROLE_OPERATOR"}),
+    _probe(
+        "AccessService/CreateGrant", {"subject": "user:{own_user}", "scope": _SCOPE, "access": "GRANT_ACCESS_WRITE"}
+    ),
+    _probe("AccessService/CreateGrant", {"subject": "user:{own_user}", "namespace": ["{label}"]}),
+    _probe("AccessService/AcceptGrant", {"grantId": "{grant}"}),
+    _probe("AccessService/RevokeGrant", {"grantId": "{grant}"}),
     _probe("AccessService/RotateKey", {"keyId": "{key}"}),
     _probe("AccessService/RotateKey", {"keyId": "{key}", "tenant": "{tenant}"}),
     _probe("AccessService/RevokeKey", {"keyId": "{key}"}),

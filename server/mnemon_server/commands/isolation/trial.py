@@ -156,8 +156,8 @@ class Trial:
             answer = self._probe(caller, each, names)
             if answer.code not in ("OK", "PERMISSION_DENIED"):
                 raise InvalidOperationError(f"{each.method} of the {caller.title}: {answer.code} {answer.text}")
-            if answer.is_ok and each.keeps:
-                names = {**names, each.keeps.strip("{}"): answer.messages[0]["memory"]["memoryId"]}
+            if answer.is_ok:
+                names = {**names, **each.kept(answer.messages[0])}
         return names
 
     def _suspend(self, tenant: str) -> None:
@@ -166,7 +166,9 @@ class Trial:
 
     def _names(self) -> dict[str, str]:
         """Names that nobody has."""
-        ids = {name: str(uuid.uuid4()) for name in ("memory", "later", "event", "statement", "merged", "second")}
+        ids = {
+            name: str(uuid.uuid4()) for name in ("memory", "later", "event", "statement", "merged", "second", "grant")
+        }
         words = ("document", "last", "fact", "conversation", "rule", "request", "label", "user", "secret")
         return {**ids, **{name: f"{name}{secrets.token_hex(5)}" for name in words}, "now": self._now}
 

@@ -50,7 +50,7 @@ class Bounds:
     shares: tuple[Share, ...] = ()
     """Sorted, without shares that the caller's own users and namespaces already cover."""
     holder: str = ""
-    """Identifies the caller to whom the shares were given; see `request`."""
+    """The caller, to whom shares are given; see `request`."""
 
     @classmethod
     def of(cls, users: Sequence[str], namespaces: Sequence[str], origins: Sequence[str] = ()) -> "Bounds":
@@ -104,6 +104,11 @@ class Bounds:
         return replace(
             self, shares=tuple(sorted((each for each in shares if self._adds(each)), key=order)), holder=holder
         )
+
+    @property
+    def unshared(self) -> "Bounds":
+        """These bounds without the shares."""
+        return replace(self, shares=())
 
     def _adds(self, share: Share) -> bool:
         """Whether the share is not covered by the caller's own users and namespaces."""

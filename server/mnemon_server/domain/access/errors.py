@@ -1,4 +1,4 @@
-"""Errors about keys and tenants."""
+"""Errors about keys, grants and tenants."""
 
 from mnemon_server.domain.access.callers import without_secret
 from mnemon_server.domain.errors import ErrorReason, MnemonError, NotFoundError, PermissionDeniedError
@@ -12,6 +12,16 @@ class KeyNotFoundError(NotFoundError):
     def __init__(self, key_id: str) -> None:
         self.key_id = without_secret(key_id)
         super().__init__(f"no API key has the id {self.key_id!r}")
+
+
+class GrantNotFoundError(NotFoundError):
+    """The caller sees no grant with this id."""
+
+    reason = ErrorReason.GRANT_NOT_FOUND
+
+    def __init__(self, grant_id: str) -> None:
+        self.grant_id = grant_id
+        super().__init__(f"no grant has the id {grant_id!r}")
 
 
 class TenantNotFoundError(NotFoundError):

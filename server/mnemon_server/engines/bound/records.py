@@ -51,7 +51,9 @@ class _Boundary:
         self._bounds = bounds
 
     def where(self, where: RecordFilter) -> RecordFilter:
-        return self._bounds.restricted(self._collection, where)
+        # Programs that tidy up their own records name no user: what others share must not go with them.
+        bounds = self._bounds.unshared if where.is_writing and not where.scope.user else self._bounds
+        return bounds.restricted(self._collection, where)
 
     def spans(self, field: str) -> list[tuple[str, str]] | None:
         """The ranges that a text field of the caller's documents has; None if that is any text.
@@ -78,7 +80,7 @@ class _Boundary:
         kept: set[str] = set()
         for start in range(0, len(found), _STEP):
             named = Condition("id", Operator.IN, tuple(found.doc_ids[start : start + _STEP]))
-            where = self.where(RecordFilter(expression=named, is_writing=writing))
+            where = self._bounds.restricted(self._collection, RecordFilter(expression=named, is_writing=writing))
             kept.update(document.doc_id for _, document in records.list_documents(where, limit=_STEP, fields_only=True))
         return found.among(kept)
 
@@ -112,7 +114,8 @@ class _Boundary:
     def to_remove(self, records: "RecordEngine | RecordTransaction", where: RecordFilter) -> RecordFilter:
         """The filter for documents to remove. Raises PermissionDeniedError if the caller may not write one of them."""
         self.check_writable()
-        own, foreign = self.where(replace(where, is_writing=True)), self._bounds.foreign()
+        writable = self._bounds if where.scope.user or not where.is_writing else self._bounds.unshared
+        own, foreign = writable.restricted(self._collection, replace(where, is_writing=True)), self._bounds.foreign()
         selects_all = not where.is_writing and self._bounds.reads_more
         if selects_all and records.count_documents(self.where(where)) > records.count_documents(own):
             raise read_only()

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.collections import FACTS, VERSIONS, Collection
+from mnemon_server.domain.collections import FACTS, GRANTS, VERSIONS, Collection
 from mnemon_server.domain.namespaces import encode_namespace
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.rules import RULES_STAMP
@@ -43,6 +43,8 @@ class BoundVault:
 
     def collection(self, collection: Collection) -> BoundRecords:
         """See Vault."""
+        if collection == GRANTS:
+            raise refused()
         if collection not in self._collections:
             records = self._vault.collection(collection)
             self._collections[collection] = BoundRecords(
@@ -145,6 +147,8 @@ class BoundTransaction:
 
     def collection(self, collection: Collection) -> BoundRecordTransaction:
         """See VaultTransaction."""
+        if collection == GRANTS:
+            raise refused()
         return BoundRecordTransaction(self._tx.collection(collection), collection, self._bounds)
 
     def value(self, key: str) -> str | None:

@@ -135,7 +135,9 @@ class Identities(Periodic):
             if (principal := source.identify(shown)) is not None:
                 if self.tenants is not None:
                     self.tenants.require_served(principal.tenant)
-                return principal
+                if not principal.bounds.is_narrow:
+                    return principal
+                return replace(principal, bounds=replace(principal.bounds, holder=principal.subject))
         if shown.bearer:
             raise UnauthenticatedError(
                 "the header authorization has no credential that this server accepts, and others are ignored: "

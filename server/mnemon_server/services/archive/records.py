@@ -13,6 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from mnemon_server.domain.access.grants import grant_violations
 from mnemon_server.domain.archive import FIGURE_MAX, FIGURE_RANGE
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import Collection, FieldType
@@ -33,6 +34,8 @@ from mnemon_server.services.facts import stored_form as facts_documents
 from mnemon_server.services.facts.checks import TTL_MAX, put_violations
 from mnemon_server.services.facts.stored_form import VERSIONS_BYTES_MAX, VERSIONS_MAX
 from mnemon_server.services.facts.texts import IndexedTexts
+from mnemon_server.services.grants.stored_form import to_document as grant_document
+from mnemon_server.services.grants.stored_form import to_grant
 from mnemon_server.services.memories import stored_form as memory_documents
 from mnemon_server.services.memories.checks import memory_violations
 from mnemon_server.services.semantic import stored_form as semantic_documents
@@ -103,6 +106,7 @@ _NAMES = {
     "fact.value": f"{RECORD}.fields.fact_value",
     "fact.metadata": f"{RECORD}.fields.own_metadata",
     "fact.index": f"{RECORD}.fields.indexing",
+    f"{RECORD}.subject": f"{RECORD}.fields.subject",
 }
 """Names of fields in error messages of the services, and what those are called in an archive."""
 _CONFIDENCE = ConfidenceModel(DEFAULT_DECAY)
@@ -216,6 +220,17 @@ def _version_violations(versions: Sequence[FactVersion], text: str) -> Iterator[
         yield from value_violations(each.value, place)
 
 
+def _grant(given: Document) -> Document:
+    try:
+        grant = to_grant(given)
+    except RecordDamagedError as error:
+        raise InvalidArgumentError.of(f"{RECORD}.fields.namespace", "must be an encoded namespace") from error
+    refuse(_renamed(grant_violations(grant, f"{RECORD}.")))
+    if grant.grant_id != given.doc_id:
+        raise InvalidArgumentError.of(f"{RECORD}.id", f"must be {grant.grant_id!r}, the digest of subject and share")
+    return grant_document(grant)
+
+
 _STAMPS = ("create_time", "update_time", "revision")
 
 
@@ -248,6 +263,7 @@ _READERS: Mapping[RecordKind, Callable[[Document], Document]] = {
     RecordKind.SEMANTIC: _statement,
     RecordKind.DECISION: _decision,
     RecordKind.VERSION: _version,
+    RecordKind.GRANT: _grant,
 }
 
 

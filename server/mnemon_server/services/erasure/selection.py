@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from mnemon_server.domain.access.grants import subject_users
 from mnemon_server.domain.clock import EPOCH, Clock
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.documents import Document, DocumentFilter
@@ -104,10 +105,12 @@ class TargetSelection:
         if target.source is not None:
             return RecordFilter(scope=_scope_of(target.source), hidden=None)
         if target.namespace is not None:
-            if kind not in (RecordKind.FACT, RecordKind.VERSION):
+            if kind not in (RecordKind.FACT, RecordKind.VERSION, RecordKind.GRANT):
                 return None
             return RecordFilter(expression=starts_with(target.namespace, "namespace"), hidden=None)
         has_label = Condition("namespace", Operator.CONTAINS, (encode_label(target.user),))
+        if kind is RecordKind.GRANT:
+            return RecordFilter(hidden=None)
         if kind in WITHOUT_SCOPE:
             return RecordFilter(expression=has_label, hidden=None)
         if kind is RecordKind.VERSION:
@@ -138,7 +141,15 @@ class TargetSelection:
                 yield found
 
     def _is_meant(self, kind: RecordKind, document: Document) -> bool:
-        """Whether a fact that was found by a part of its namespace, or its version, has the user's label."""
+        """Whether a grant names the user; or whether a fact that was found by a part of its namespace, or its version,
+        has the user's label.
+        """
+        if kind is RecordKind.GRANT and self._target.user:
+            subject = str(document.fields["subject"])
+            if self._target.user in (document.scope.user, *subject_users(subject)):
+                return True
+            if not document.fields["namespace"]:
+                return False
         if not document.fields.get("namespace") or not self._target.user:
             return True
         return self._target.user in decode_namespace(str(document.fields["namespace"]))

@@ -71,6 +71,7 @@ from mnemon_server.services.writing.writes import replay, request_key
 
 _REFUSED = {
     RecordKind.RULE: "must not be RULE: rules belong to no one; delete them with DeleteRule",
+    RecordKind.GRANT: "must not be GRANT: grants are erased with the user or the namespace; end one with RevokeGrant",
     RecordKind.VERSION: "must not be VERSION: versions are erased with the records that they are of",
     RecordKind.DECISION: "must not be DECISION: decisions are erased with the statements that they are about",
 }

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 
+from mnemon_server.domain.access.grants import subject_users
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import DECISIONS
 from mnemon_server.domain.documents import Document
@@ -66,8 +67,10 @@ class Names:
             return keys + self.of_document(RecordKind(str(document.fields["kind"])), record)
         if document.scope.user:
             keys.append(self.user(document.scope.user))
-        if kind is RecordKind.FACT:
-            keys += self.of_namespace(decode_namespace(str(document.fields["namespace"])))
+        if kind is RecordKind.GRANT:
+            keys += map(self.user, subject_users(str(document.fields["subject"])))
+        if namespace := str(document.fields.get("namespace") or ""):
+            keys += self.of_namespace(decode_namespace(namespace))
         if kind is RecordKind.DECISION:
             ids = (document.fields.get(field.name) for field in DECISIONS.fields)
             keys += [self.record(RecordKind.SEMANTIC, each) for each in ids if isinstance(each, str) and each]

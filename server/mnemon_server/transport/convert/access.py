@@ -1,5 +1,6 @@
 """Requests to the access service as values, and its answers as messages."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -7,9 +8,21 @@ from mnemon.v1 import access_pb2 as pb
 
 from mnemon_server.domain.access import OVERLAP_DEFAULT, ApiKey, Principal, Role, key_violations
 from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.access.grants import Grant, grant_violations
+from mnemon_server.domain.access.shares import Share
+from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.roles import ROLES, ROLES_TO_PB
-from mnemon_server.wire.values import fill_time
+from mnemon_server.wire.values import fill_scope, fill_time, scope_of
+
+_ACCESS: Mapping[int, bool] = {
+    pb.GRANT_ACCESS_UNSPECIFIED: False,
+    pb.GRANT_ACCESS_READ: False,
+    pb.GRANT_ACCESS_WRITE: True,
+}
+"""Whether each kind of access allows writing."""
 
 
 class KeyCreation(NamedTuple):
@@ -31,8 +44,8 @@ def read_create(request: pb.CreateKeyRequest) -> KeyCreation:
     return KeyCreation(request.name, role, ttl, Bounds.of(request.users, request.namespaces, request.origins))
 
 
-def read_list(request: pb.ListKeysRequest) -> int:
-    """The most keys on a page."""
+def read_list(request: pb.ListKeysRequest | pb.ListGrantsRequest) -> int:
+    """The most keys or grants on a page."""
     reader = Reader()
     limit = reader.page_size(request.page_size)
     reader.finish()
@@ -60,6 +73,47 @@ def key_to_pb(key: ApiKey) -> pb.ApiKey:
         fill_time(message.last_use_time, key.last_used_at)
     if key.previous_expires_at is not None:
         fill_time(message.previous_expire_time, key.previous_expires_at)
+    return message
+
+
+def read_grant(request: pb.CreateGrantRequest) -> Grant:
+    """The grant to be made; its creation is set later."""
+    reader = Reader()
+    access = reader.enum("access", request.access, _ACCESS)
+    expires_at = reader.time("expire_time", request, "expire_time")
+    if request.HasField("scope") == bool(request.namespace):
+        reader.note("scope", "must be set, or namespace for facts; only one of the two")
+    namespace = read_namespace(reader, "namespace", request.namespace) if request.namespace else None
+    share = Share(scope_of(request), namespace, may_write=access)
+    grant = Grant(request.subject, share, created_at=EPOCH, granted_by="", expires_at=expires_at)
+    reader.finish(grant_violations(grant))
+    return grant
+
+
+def read_grant_id(request: pb.AcceptGrantRequest | pb.RevokeGrantRequest) -> str:
+    """The id of a grant."""
+    if not request.grant_id:
+        raise InvalidArgumentError.of("grant_id", "is required")
+    return request.grant_id
+
+
+def grant_to_pb(grant: Grant) -> pb.Grant:
+    """The grant."""
+    share = grant.share
+    message = pb.Grant(
+        grant_id=grant.grant_id,
+        subject=grant.subject,
+        namespace=share.namespace,
+        access=pb.GRANT_ACCESS_WRITE if share.may_write else pb.GRANT_ACCESS_READ,
+        granted_by=grant.granted_by,
+    )
+    if share.namespace is None:
+        fill_scope(message, share.scope)
+    fill_time(message.create_time, grant.created_at)
+    if grant.expires_at is not None:
+        fill_time(message.expire_time, grant.expires_at)
+    if grant.accepted_at is not None:
+        fill_time(message.accept_time, grant.accepted_at)
     return message
 
 

@@ -13,7 +13,7 @@ from mnemon_server.transport.tenancy import TenantServicer, named_tenant
 
 
 class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
-    """Manages keys, if the server has any."""
+    """Manages keys, if the server has any, and grants."""
 
     def __init__(self, keys: KeyRing | None) -> None:
         super().__init__()
@@ -53,6 +53,39 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
             raise InvalidArgumentError.of("key_id", "is required")
         await self._keys.revoke(tenant, request.key_id, allow_missing=request.allow_missing)
         return pb.RevokeKeyResponse()
+
+    async def CreateGrant(  # noqa: N802
+        self, request: pb.CreateGrantRequest, context: Context
+    ) -> pb.CreateGrantResponse:
+        grant = convert.read_grant(request)
+        async with self.vault(context) as vault:
+            made = await vault.grants.create(current_call.get().principal, grant)
+        return pb.CreateGrantResponse(grant=convert.grant_to_pb(made))
+
+    async def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:  # noqa: N802
+        limit = convert.read_list(request)
+        async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
+            page = await vault.grants.list(current_call.get().principal, after=pages.position(), limit=limit)
+        grants = [convert.grant_to_pb(grant) for grant in page.grants]
+        return pb.ListGrantsResponse(grants=grants, next_page_token=pages.next(page.next_position))
+
+    async def AcceptGrant(  # noqa: N802
+        self, request: pb.AcceptGrantRequest, context: Context
+    ) -> pb.AcceptGrantResponse:
+        grant_id = convert.read_grant_id(request)
+        async with self.vault(context) as vault:
+            accepted = await vault.grants.accept(current_call.get().principal, grant_id)
+        return pb.AcceptGrantResponse(grant=convert.grant_to_pb(accepted))
+
+    async def RevokeGrant(  # noqa: N802
+        self, request: pb.RevokeGrantRequest, context: Context
+    ) -> pb.RevokeGrantResponse:
+        grant_id = convert.read_grant_id(request)
+        async with self.vault(context) as vault:
+            caller = current_call.get().principal
+            await vault.grants.revoke(caller, grant_id, allow_missing=request.allow_missing)
+        return pb.RevokeGrantResponse()
 
     async def WhoAmI(self, request: pb.WhoAmIRequest, context: Context) -> pb.WhoAmIResponse:  # noqa: N802
         return convert.principal_to_pb(current_call.get().principal)

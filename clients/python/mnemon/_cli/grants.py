@@ -1,0 +1,94 @@
+"""The commands for grants: records that callers share with each other."""
+
+import json
+from datetime import datetime
+
+import click
+
+from mnemon._cli import options as opt
+from mnemon._cli.output import short_time, show
+from mnemon._cli.session import Session
+from mnemon._values.access import Grant, GrantAccess
+from mnemon._values.documents import Scope
+from mnemon.shared.terminal import echo
+
+_grant_id = click.argument("grant_id")
+_SHARED = tuple(name for name in opt.SCOPE_HELP if name not in opt.ORIGIN_HELP)
+
+
+@click.group()
+def grants() -> None:
+    """Share records with other callers, on a server with authentication."""
+
+
+@grants.command("list")
+@opt.json_option
+def list_grants(session: Session) -> None:
+    """List the grants to you and of your records; for admins, all of the tenant."""
+    found = list(session.client.grants.list())
+    if session.as_json:
+        echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
+        return
+    if not found:
+        echo("no grants", err=True)
+    for each in found:
+        echo(_line(each), is_line=True)
+
+
+@grants.command("create")
+@click.argument("subject")
+@opt.scope_options_of(_SHARED)
+@click.option("--namespace", type=opt.labels, help="Share the facts in this namespace and below it, as users.ada.")
+@click.option("--write", is_flag=True, help="Let the subject add, change and delete records, too.")
+@click.option("--until", type=opt.future, metavar="TIME|DISTANCE", help="When it ends, such as 2027-01-31 or 30d.")
+@opt.json_option
+def create(
+    session: Session,
+    subject: str,
+    scope: Scope,
+    namespace: tuple[str, ...] | None,
+    until: datetime | None,
+    *,
+    write: bool,
+) -> None:
+    """Share records. SUBJECT is user:bob for every caller that is bound to bob alone, or a caller as `whoami` names it.
+
+    For example: mnemon grants create user:bob --user ada --project garden --until 30d
+    """
+    made = session.client.grants.add(
+        subject,
+        scope=None if scope == Scope() else scope,
+        namespace=namespace or (),
+        access=GrantAccess.WRITE if write else GrantAccess.READ,
+        expire_time=until,
+    )
+    _show(session, made)
+
+
+@grants.command()
+@_grant_id
+@opt.json_option
+def accept(session: Session, grant_id: str) -> None:
+    """Accept a grant: from then on, your searches find its records, too."""
+    _show(session, session.client.grants.accept(grant_id))
+
+
+@grants.command()
+@_grant_id
+@click.pass_obj
+def revoke(session: Session, grant_id: str) -> None:
+    """End a grant that you gave or got."""
+    session.client.grants.revoke(grant_id)
+    echo(f"the grant {grant_id} is revoked", is_line=True)
+
+
+def _show(session: Session, grant: Grant) -> None:
+    show(session, grant, _line)
+
+
+def _line(grant: Grant) -> str:
+    fields = " ".join(f"{name} {text}" for name, text in grant.scope.to_dict().items() if text)
+    shared = f"namespace {'.'.join(grant.namespace)}" if grant.namespace else fields
+    ends = f", ends {short_time(grant.expire_time)}" if grant.expire_time else ""
+    waits = "" if grant.accept_time else ", not accepted yet"
+    return f"{grant.grant_id}  {grant.subject} may {grant.access} {shared}{ends}{waits}"

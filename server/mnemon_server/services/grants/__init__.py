@@ -1,0 +1,1 @@
+"""Grants: records that callers share with each other."""

@@ -1,0 +1,71 @@
+"""`mnemon grants`: what people read and type to share records."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.access import guarded_server, make_key
+from tests.support.command import Done, run
+
+
+async def test_a_grant_is_made_accepted_listed_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {name: make_key(tmp_path, "writer", "--user", name, "--namespace", name) for name in ("ada", "bob")}
+    async with guarded_server(tmp_path) as connection:
+        address = str(connection.server.address)
+
+        async def typed(who: str, *words: str) -> Done:
+            monkeypatch.setenv("MNEMON_API_KEY", secrets[who])
+            return await asyncio.to_thread(run, address, *words)
+
+        assert (await typed("ada", "grants", "list")).stderr == "no grants\n"
+        made = await typed(
+            "ada", "grants", "create", "user:bob", "--user", "ada", "--project", "garden", "--until", "30d"
+        )
+        assert made.returncode == 0, made.stderr
+        said = re.fullmatch(
+            r"(\w{32})  user:bob may read user ada project garden, ends \d{4}-\d\d-\d\d \d\d:\d\d, not accepted yet\n",
+            made.stdout,
+        )
+        assert said
+        await typed("ada", "remember", "The tomatoes need water.", "--user", "ada", "--project", "garden")
+        assert "tomatoes" not in (await typed("bob", "recall", "tomatoes")).stdout
+        accepted = await typed("bob", "grants", "accept", said[1])
+        assert (accepted.returncode, "not accepted" in accepted.stdout) == (0, False)
+        assert "tomatoes" in (await typed("bob", "recall", "tomatoes")).stdout
+        facts = await typed("ada", "grants", "create", "user:bob", "--namespace", "ada.garden", "--write", "--json")
+        assert (json.loads(facts.stdout)["namespace"], json.loads(facts.stdout)["access"]) == (
+            ["ada", "garden"],
+            "write",
+        )
+        assert [each["subject"] for each in json.loads((await typed("bob", "grants", "list", "--json")).stdout)] == [
+            "user:bob",
+            "user:bob",
+        ]
+        revoked = await typed("bob", "grants", "revoke", said[1])
+        assert revoked.stdout == f"the grant {said[1]} is revoked\n"
+        assert "tomatoes" not in (await typed("bob", "recall", "tomatoes")).stdout
+        [line] = (await typed("bob", "grants", "list")).stdout.splitlines()
+        assert line.endswith("user:bob may write namespace ada.garden, not accepted yet")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("user:bob",), "scope: must be set, or namespace for facts; only one of the two"),
+        (("bob", "--user", "ada"), 'must be a user or a caller as WhoAmI names it, one of "user:…"'),
+        (("user:bob", "--user", "eve"), "your credential is not bound to all of it"),
+        (("user:bob", "--user", "ada", "--until", "yesterday"), "yesterday"),
+        (("user:bob", "--project", "garden"), "scope.user: must name the user whose records are shared"),
+    ],
+)
+async def test_a_slip_gets_a_sentence_that_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.setenv("MNEMON_API_KEY", make_key(tmp_path, "writer", "--user", "ada"))
+    async with guarded_server(tmp_path) as connection:
+        done = await asyncio.to_thread(run, str(connection.server.address), "grants", "create", *words)
+        assert done.returncode != 0
+        assert message in done.stderr
