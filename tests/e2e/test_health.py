@@ -49,6 +49,7 @@ READY_NAMES = (
     "mnemon.v1.ArchiveService",
     "mnemon.v1.BackupService",
     "mnemon.v1.EraseService",
+    "mnemon.v1.QuarantineService",
     "mnemon.v1.RecallService",
     "mnemon.v1.ConversationService",
     "mnemon.v1.ChangeService",

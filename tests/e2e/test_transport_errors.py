@@ -258,6 +258,7 @@ async def test_trap_12_reflection_is_served_under_both_of_its_names(version: str
         "mnemon.v1.ArchiveService",
         "mnemon.v1.BackupService",
         "mnemon.v1.EraseService",
+        "mnemon.v1.QuarantineService",
         "mnemon.v1.SemanticMemoryService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",

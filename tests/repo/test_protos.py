@@ -43,6 +43,7 @@ READ = re.compile(
 SAME_AGAIN = {
     *("CreateBackup", "ImportRecords", "RebuildIndex", "CreateTenant", "UpdateTenant", "DeleteTenant"),
     *("CreateGrant", "AcceptGrant", "RevokeGrant"),
+    *("QuarantineOrigin", "ReleaseOrigin"),
 }
 """Writes that do no more when they are repeated, such as an import of what is there, or that change no vault."""
 NEVER_REPEATED = {"CallTool", "ExecuteText"}

@@ -19,6 +19,7 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
+from mnemon_server.engines.bound import BoundVault
 from mnemon_server.engines.promises.events import EventEngine, EventsWarning, EventWrite
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.background.offload import Offload
@@ -26,6 +27,7 @@ from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.bridge.state import STATE_KEY, state_from_json
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.conflicts.service import ConflictStore
+from mnemon_server.services.quarantine.store import QuarantineStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticSettings, SemanticStore
 from mnemon_server.services.writing.write_pressure import WriteLatency
@@ -75,6 +77,7 @@ class BridgedStores:
     def __init__(self, vault: Vault, semantic: SemanticStore, conflicts: ConflictStore, clock: MovingClock) -> None:
         self.vault, self.semantic, self.conflicts, self.clock = vault, semantic, conflicts, clock
         self.offload = Offload(2, "bridge-reader")
+        self.quarantine = QuarantineStore(vault, BoundVault, self.offload)
 
     @property
     def timeline(self) -> EventEngine:
@@ -85,8 +88,8 @@ class BridgedStores:
         """A bridge that is not open yet."""
         return Bridge(
             vault or self.vault,
-            self.timeline,
             self.semantic,
+            quarantine=self.quarantine,
             offload=self.offload,
             retry_s=(RETRY_S, RETRY_S),
         )

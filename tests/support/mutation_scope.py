@@ -55,7 +55,7 @@ _NO_RATE, _QUICKER = "without a rate, the remainder is never read", "only quicke
 _RACE = "the stream is cancelled twice at the same moment, or by the end of the server"
 
 EQUIVALENT: Mapping[str, str] = {
-    "engines/bound/records.py BoundRecords.get_documents: doc_ids -> True": _EMPTY,
+    "engines/bound/records.py Boundary.admitted: doc_ids -> True": _EMPTY,
     "engines/bound/guard.py BoundGuard.refusals: refusal is None and writes[i].document.doc_id"
     " -> refusal is None": "no stored document has the empty id; leaving it out is only quicker",
     "engines/bound/guard.py BoundGuard.refusals: names -> True": _QUICKER,

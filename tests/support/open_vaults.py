@@ -19,6 +19,12 @@ class Index:
         return not self.is_warm
 
 
+class NoQuarantine:
+    """Stands in for the quarantines of a vault."""
+
+    hidden = ()
+
+
 def open_vault_with(
     documents: Any,
     close: Callable[[], Awaitable[None]],
@@ -44,6 +50,7 @@ def open_vault_with(
         recall=nothing,
         conversations=nothing,
         feed=feed,
+        quarantine=cast("Any", NoQuarantine()),
         history=nothing,
         grants=nothing,
         model=nothing,

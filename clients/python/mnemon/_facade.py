@@ -13,6 +13,7 @@ from mnemon._async.facts import AsyncFacts as AsyncFacts
 from mnemon._async.grants import AsyncGrants as AsyncGrants
 from mnemon._async.keys import AsyncKeys as AsyncKeys
 from mnemon._async.memories import AsyncMemories as AsyncMemories
+from mnemon._async.quarantine import AsyncQuarantines as AsyncQuarantines
 from mnemon._async.rules import AsyncRules as AsyncRules
 from mnemon._async.semantic import AsyncSemantic as AsyncSemantic
 from mnemon._async.timeline import AsyncTimeline as AsyncTimeline
@@ -40,6 +41,7 @@ from mnemon._sync.facts import Facts as Facts
 from mnemon._sync.grants import Grants as Grants
 from mnemon._sync.keys import Keys as Keys
 from mnemon._sync.memories import Memories as Memories
+from mnemon._sync.quarantine import Quarantines as Quarantines
 from mnemon._sync.rules import Rules as Rules
 from mnemon._sync.semantic import Semantic as Semantic
 from mnemon._sync.timeline import Timeline as Timeline
@@ -179,6 +181,8 @@ from mnemon._values.memories import PurgeReceipt as PurgeReceipt
 from mnemon._values.memories import RememberResult as RememberResult
 from mnemon._values.memories import ScorePart as ScorePart
 from mnemon._values.memories import VectorIndexStatus as VectorIndexStatus
+from mnemon._values.quarantine import Quarantine as Quarantine
+from mnemon._values.quarantine import QuarantineReceipt as QuarantineReceipt
 from mnemon._values.recall import KindDiagnostics as KindDiagnostics
 from mnemon._values.recall import RecallAnswer as RecallAnswer
 from mnemon._values.recall import RecallItem as RecallItem

@@ -67,6 +67,7 @@ from mnemon_server.services.grants.store import GrantStore
 from mnemon_server.services.history.retention import HistoryRetention
 from mnemon_server.services.history.versions import VersionStore
 from mnemon_server.services.memories.store import MemoryStore
+from mnemon_server.services.quarantine.store import QuarantineStore
 from mnemon_server.services.recall.kinds import Stores
 from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.recall.tokenizers import Tokenizers
@@ -171,8 +172,9 @@ def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
 
 
 def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
-    part, refusing = BoundVault(vault, bounds), _Refusing()
-    others: dict[str, Any] = dict.fromkeys(("rules", "bridge", "archive", "backups", "erasure"), refusing)
+    part = BoundVault(vault, bounds)
+    refused_to = ("rules", "bridge", "archive", "backups", "erasure", "quarantine") if bounds.is_bound else ()
+    others: dict[str, Any] = dict.fromkeys(refused_to, _Refusing())
     stores = Stores(
         whole.documents.over(part.collection(DOCUMENTS)),
         whole.memories.over(part.collection(MEMORIES), bounds),
@@ -181,7 +183,7 @@ def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
         whole.episodic.over(part.events),
     )
     recall = whole.recall.over(stores, bounds)
-    tools = whole.tools.over(stores.facts, recall, bounds, bounds.digest(vault.changes.origin, b"requests").hex())
+    tools = whole.tools.over(stores.facts, recall, bounds, bounds.owner(vault.changes.origin))
     view: OpenVault = replace(
         whole,
         documents=stores.documents,
@@ -195,7 +197,7 @@ def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
         recall=recall,
         conversations=whole.conversations.over(stores.events, recall),
         history=whole.history.over(part),
-        page_key=bounds.digest(vault.changes.epoch, b"pages"),
+        page_key=bounds.digest(vault.changes.epoch, b"pages") if bounds.is_bound else whole.page_key,
         at=lambda time: _past(view, part, time),
         **others,
     )
@@ -280,10 +282,22 @@ def open_event_retention(
 
 
 def bridge_of(
-    vault: Vault, semantic: SemanticStore, episodic: EventStore, extractors: Extractors, offload: Offload
+    vault: Vault,
+    semantic: SemanticStore,
+    episodic: EventStore,
+    extractors: Extractors,
+    quarantine: QuarantineStore,
+    offload: Offload,
 ) -> Bridge:
     """Creates the bridge, which starts when entered."""
-    return Bridge(vault, vault.events, semantic, offload=offload, pruning=episodic.pruning, extractors=extractors)
+    return Bridge(
+        vault,
+        semantic,
+        quarantine=quarantine,
+        offload=offload,
+        pruning=episodic.pruning,
+        extractors=extractors,
+    )
 
 
 def make_recall(settings: Settings, stores: Stores, batcher: EmbeddingBatcher, offload: Offload) -> RecallStore:
@@ -328,11 +342,12 @@ async def open_vault_of(
         conflicts = _closed(ConflictStore(vault, batcher, rules=rules, advisor=advisor), stack)
         semantic = _closed(open_semantic(settings, vault, batcher, rules, advisor), stack)
         archive = _closed(open_archive(settings, vault, batcher, rules), stack)
+        quarantine = await asyncio.to_thread(QuarantineStore, vault, BoundVault, offload)
         await asyncio.to_thread(vault.events.wait_until_warm, WARM_WAIT_S)
         episodic = _closed(open_event_store(settings, vault, batcher), stack)
         recall = make_recall(settings, Stores(documents, memories, facts, semantic, episodic), batcher, offload)
         feed = stack.enter_context(closing(open_feed(settings, vault, memories, offload)))
-        bridge = bridge_of(vault, semantic, episodic, extractors, offload)
+        bridge = bridge_of(vault, semantic, episodic, extractors, quarantine, offload)
         if settings.bridge_enabled:
             await stack.enter_async_context(bridge)
         # After the bridge, which knows by now which changes it still has to read.
@@ -357,6 +372,7 @@ async def open_vault_of(
             history=await _open_history(settings, vault, documents, memories, guard, stack),
             grants=await stack.enter_async_context(GrantStore(vault)),
             feed=feed,
+            quarantine=quarantine,
             model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],
             page_key=vault.changes.epoch,

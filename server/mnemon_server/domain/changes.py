@@ -152,6 +152,10 @@ class ChangeFilter:
         return all(text in ("", found) for text, found in wanted)
 
     def _admits(self, change: Change) -> bool:
+        if self.bounds.hides(change.scope):
+            return False
+        if not self.bounds.is_bound:
+            return True
         scopes, spaces = self.bounds.scopes(), self.bounds.spaces()
         if change.type not in CHANGES_OF_FACTS:
             is_of = change.type in CHANGES_OF_USERS

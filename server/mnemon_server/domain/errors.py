@@ -8,7 +8,7 @@ MnemonError
 │   ├── MemoryNotFoundError, EventNotFoundError, FactNotFoundError
 │   ├── ConversationNotFoundError, MessageNotFoundError, MessageExistsError    (in conversations.py)
 │   ├── RuleNotFoundError, DecisionNotFoundError, ToolNotFoundError, VersionNotFoundError (in history.py)
-│   └── GrantNotFoundError, KeyNotFoundError, TenantNotFoundError    (in access/errors.py, like others about tenants)
+│   └── GrantNotFoundError, KeyNotFoundError, QuarantineNotFoundError, TenantNotFoundError    (in access)
 ├── UnauthenticatedError               the caller has no valid credential
 ├── PermissionDeniedError              the caller's role does not allow it
 │   └── TenantSuspendedError           the caller's tenant is not served for now
@@ -18,8 +18,7 @@ MnemonError
 ├── RequestIdReusedError               the request_id was used for another request
 ├── InvalidOperationError              the state of the resource forbids it
 ├── MergeRuleError                     the rules would be inconsistent; nothing changed
-│   ├── RuleExistsError, RuleInUseError
-│   └── CircularInheritanceError, UnknownBaseRuleError
+│   └── RuleExistsError, RuleInUseError, CircularInheritanceError, UnknownBaseRuleError
 ├── TooManyRequestsError               come back after `retry_after_s`
 │   └── TooManyVaultsError, ThrottledError    all open vaults are in use; writes are being limited
 ├── QuotaExceededError                 the tenant or the caller has used up a quota
@@ -107,6 +106,7 @@ class ErrorReason(StrEnum):
     MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
     MESSAGE_EXISTS = "MESSAGE_EXISTS"
     VERSION_NOT_FOUND = "VERSION_NOT_FOUND"
+    QUARANTINE_NOT_FOUND = "QUARANTINE_NOT_FOUND"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from mnemon_server.domain.clock import time_of
-from mnemon_server.domain.collections import FieldType
+from mnemon_server.domain.collections import Collection, FieldType
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.records import (
     FilterValue,
@@ -103,7 +103,22 @@ class NoneOf:
     parts: tuple["Expression", ...]
 
 
-Expression = Condition | AllOf | AnyOf | NoneOf
+@dataclass(frozen=True, slots=True)
+class RefersTo:
+    """One of the fields names a document of a collection that matches, or that `via` leads from there to one that does.
+
+    Only an engine can evaluate it. No caller can send it.
+    """
+
+    fields: tuple[str, ...]
+    """Fields with ids: of type TEXT, or a single one of type TEXTS."""
+    collection: Collection
+    via: str
+    """A field of type TEXTS in which documents of the collection name others of it."""
+    where: "Expression"
+
+
+Expression = Condition | AllOf | AnyOf | NoneOf | RefersTo
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +164,8 @@ def matches(expression: Expression, read: FieldReader) -> bool:
             return (read(field) not in (None, "", ())) == wanted
         case Condition(field, operator, values):
             return _holds(read(field), operator, values)
+        case RefersTo():
+            raise AssertionError("a record alone does not tell what others are like")
 
 
 def _holds(stored: MetadataValue | None, operator: Operator, values: tuple[MetadataValue, ...]) -> bool:
@@ -230,12 +247,26 @@ def placed(expression: Expression, path: str) -> Iterator[tuple[str, Condition]]
             joint = "any_of"
         case NoneOf(parts):
             joint = "none_of"
+        case RefersTo():
+            return
     for number, part in enumerate(parts):
         yield from placed(part, f"{path}.{joint}.filters[{number}]")
 
 
 def _parts(expression: Expression) -> Iterable[Expression]:
-    return () if isinstance(expression, Condition) else expression.parts
+    return () if isinstance(expression, Condition | RefersTo) else expression.parts
+
+
+def fields_of(expression: Expression) -> Iterator[str]:
+    """The fields that a filter compares."""
+    match expression:
+        case Condition():
+            yield expression.field
+        case RefersTo():
+            yield from expression.fields
+        case _:
+            for part in expression.parts:
+                yield from fields_of(part)
 
 
 def _depth(expression: Expression) -> int:

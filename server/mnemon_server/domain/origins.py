@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.filters import AllOf, Condition, Expression, NoneOf, Operator
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator
 from mnemon_server.domain.records import Scope
 
 
@@ -48,22 +48,31 @@ class Provenance(NamedTuple):
     origin: str
     name: str = ""
 
+    @property
+    def text(self) -> str:
+        """The source as written in error messages, such as "the origin 'web' with the name 'example.com'"."""
+        return f"the origin {self.origin!r}" + (f" with the name {self.name!r}" if self.name else "")
+
 
 def less_trusted(least: Origin) -> tuple[Provenance, ...]:
     """The less trusted origins."""
     return tuple(Provenance(origin) for origin in ("", *map(str, Origin)) if trust(origin) < trust(least))
 
 
+def any_from(sources: Sequence[Provenance]) -> Expression:
+    """Selects records from these sources."""
+    parts: list[Expression] = []
+    if whole := tuple(origin for origin, name in sources if not name):
+        parts.append(Condition("origin", Operator.IN, whole))
+    for origin in dict.fromkeys(origin for origin, name in sources if name):
+        names = tuple(each.name for each in sources if each.origin == origin and each.name)
+        parts.append(AllOf((Condition("origin", Operator.EQ, (origin,)), Condition("origin_name", Operator.IN, names))))
+    return AnyOf(tuple(parts))
+
+
 def not_from(sources: Sequence[Provenance]) -> Expression | None:
     """Excludes records from these sources; None for an empty list."""
-    named = (
-        AllOf((Condition("origin", Operator.EQ, (origin,)), Condition("origin_name", Operator.EQ, (name,))))
-        for origin, name in sources
-        if name
-    )
-    origins = tuple(origin for origin, name in sources if not name)
-    unnamed = [Condition("origin", Operator.IN, origins)] if origins else []
-    return NoneOf((*unnamed, *named)) if sources else None
+    return NoneOf((any_from(sources),)) if sources else None
 
 
 def least_trusted(scopes: Iterable[Scope]) -> Scope:

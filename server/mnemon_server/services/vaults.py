@@ -5,13 +5,13 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
 from mnemon_server.domain.access import check_tenant
-from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
+from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.access.errors import TenantSuspendedError
 from mnemon_server.domain.errors import MnemonError, NotServingError, TooManyVaultsError
 from mnemon_server.embedding.base import EmbeddingModel
@@ -28,7 +28,9 @@ from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.grants.store import GrantStore
 from mnemon_server.services.history.versions import VersionStore
+from mnemon_server.services.leases import VaultLease, WatchedVault
 from mnemon_server.services.memories.store import MemoryStore
+from mnemon_server.services.quarantine.store import QuarantineStore
 from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
@@ -76,19 +78,25 @@ class OpenVault:
     at: Callable[[datetime], "OpenVault"]
     """The vault as it was at a moment, for the reads of one call: documents, memories, statements, facts, recall."""
     grants: GrantStore
+    quarantine: QuarantineStore
+    """The sources whose records are hidden."""
     within: Callable[[Bounds], "OpenVault"]
-    """The vault as a caller with bounds and what was granted to it sees it. Services that know no bounds refuse every
-    call.
-    """
+    """The vault within bounds. Services that know no bounds refuse every call of a caller that is bound."""
     close: Callable[[], Awaitable[None]]
 
     async def is_ready(self) -> bool:
         """Whether it accepts writes; after a disk failure, tries to reopen the records."""
         return await self.documents.is_ready()
 
-    def sharing(self, bounds: Bounds) -> Bounds:
-        """A caller's bounds with what was granted to it."""
-        return self.grants.sharing(bounds) if bounds.is_narrow else bounds
+    def seen_by(self, bounds: Bounds) -> Bounds:
+        """A caller's bounds with what was granted to it, and without what is in quarantine."""
+        seen = self.grants.sharing(bounds) if bounds.is_narrow else bounds
+        return replace(seen, hidden=hidden) if (hidden := self.quarantine.hidden) else seen
+
+    def shown_to(self, bounds: Bounds | None) -> "OpenVault":
+        """The vault as a caller sees it; None: all of it, also what is in quarantine."""
+        seen = None if bounds is None else self.seen_by(bounds)
+        return self.within(seen) if seen else self
 
     @property
     def is_warm(self) -> bool:
@@ -97,7 +105,9 @@ class OpenVault:
 
 
 @dataclass(slots=True)
-class _Entry:
+class Entry:
+    """A tenant's vault that is open, or being opened or closed."""
+
     tenant: str
     opening: "asyncio.Task[OpenVault]"
     line: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -157,7 +167,7 @@ class VaultPool:
         self._room_wait_s = room_wait_s
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._watched: dict[str, _Watched] = {}
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._retired: set[str] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._closed = False
@@ -167,8 +177,8 @@ class VaultPool:
         """The tenants whose vaults are open, or being opened or closed."""
         return tuple(self._entries)
 
-    def use(self, tenant: str, bounds: Bounds = UNBOUNDED) -> "VaultLease":
-        """The tenant's vault within bounds, for as long as the block lasts: `async with pool.use(tenant) as vault`.
+    def use(self, tenant: str, bounds: Bounds | None = None) -> VaultLease:
+        """All of the tenant's vault, or as a caller sees it, for the length of `async with pool.use(tenant) as vault`.
 
         Entering the block raises
             InvalidArgumentError: the tenant id is malformed;
@@ -180,8 +190,8 @@ class VaultPool:
         return VaultLease(self, tenant, bounds)
 
     @contextmanager
-    def watched(self, tenant: str, bounds: Bounds = UNBOUNDED) -> Iterator["WatchedVault"]:
-        """Registers a watcher of the tenant's vault for the duration of a block."""
+    def watched(self, tenant: str, bounds: Bounds) -> Iterator[WatchedVault]:
+        """Registers a watcher of the tenant's vault, as a caller sees it, for the duration of a block."""
         watched = self._watched.setdefault(tenant, _Watched())
         watched.watchers += 1
         try:
@@ -242,7 +252,7 @@ class VaultPool:
         closings = [self._begin_closing(entry) for entry in list(self._entries.values())]
         await asyncio.gather(*closings)
 
-    def acquire_open(self, tenant: str) -> _Entry | None:
+    def acquire_open(self, tenant: str) -> Entry | None:
         """As `acquire`, without its cost; None if that one would wait or refuse."""
         entry = self._entries.get(tenant)
         if (
@@ -256,7 +266,7 @@ class VaultPool:
         entry.users += 1
         return entry
 
-    async def acquire(self, tenant: str) -> _Entry:
+    async def acquire(self, tenant: str) -> Entry:
         """For VaultLease: the tenant's entry, open and counted as used."""
         while True:
             if self._closed:
@@ -281,7 +291,7 @@ class VaultPool:
                     raise
             return entry
 
-    def release(self, entry: _Entry) -> None:
+    def release(self, entry: Entry) -> None:
         """For VaultLease: counts one user less."""
         entry.users -= 1
         if not entry.users:
@@ -289,7 +299,7 @@ class VaultPool:
             if len(self._waiting) > self._closing_count:
                 self._begin_closing(entry)
 
-    def reuse(self, entry: _Entry) -> bool:
+    def reuse(self, entry: Entry) -> bool:
         """For WatchedVault: adds a user, unless the vault is being closed."""
         if entry.closing is not None:
             return False
@@ -323,7 +333,7 @@ class VaultPool:
     def _closing_count(self) -> int:
         return sum(entry.closing is not None for entry in self._entries.values())
 
-    async def _begin_opening(self, tenant: str) -> _Entry | None:
+    async def _begin_opening(self, tenant: str) -> Entry | None:
         """A new entry; None after waiting for room, since the caller must then look the tenant up again."""
         check_tenant(tenant)
         if len(self._entries) >= self._open_max:
@@ -331,8 +341,8 @@ class VaultPool:
             return None
         return self._start_opening(tenant)
 
-    def _start_opening(self, tenant: str) -> _Entry:
-        entry = self._entries[tenant] = _Entry(tenant, asyncio.create_task(self._open(tenant)))
+    def _start_opening(self, tenant: str) -> Entry:
+        entry = self._entries[tenant] = Entry(tenant, asyncio.create_task(self._open(tenant)))
         self._notify_watchers(tenant)
         return entry
 
@@ -379,12 +389,12 @@ class VaultPool:
                 waiting.set_result(None)
                 return
 
-    def _begin_closing(self, entry: _Entry) -> "asyncio.Task[None]":
+    def _begin_closing(self, entry: Entry) -> "asyncio.Task[None]":
         if entry.closing is None:
             entry.closing = asyncio.create_task(self._close(entry))
         return entry.closing
 
-    async def _close(self, entry: _Entry) -> None:
+    async def _close(self, entry: Entry) -> None:
         try:
             vault = await entry.opening
             try:
@@ -421,79 +431,3 @@ class VaultPool:
                 entry.idle_since = now
                 # Its watchers get the same error.
                 entry.opening.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-
-class VaultLease:
-    """Keeps a vault open for the length of a block."""
-
-    __slots__ = ("_bounds", "_entry", "_pool", "_tenant")
-
-    def __init__(self, pool: VaultPool, tenant: str, bounds: Bounds) -> None:
-        self._pool = pool
-        self._tenant = tenant
-        self._bounds = bounds
-        self._entry: _Entry | None = None
-
-    async def __aenter__(self) -> OpenVault:
-        entry = self._entry = self._pool.acquire_open(self._tenant) or await self._pool.acquire(self._tenant)
-        vault = entry.opening.result()
-        return vault.within(vault.sharing(self._bounds)) if self._bounds else vault
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._entry is not None:
-            self._pool.release(self._entry)
-
-
-class WatchedVault:
-    """A vault that a watcher uses whenever it reads: `async with watched as vault`.
-
-    While the watcher rests, the vault may be closed for another tenant, or a grant to the watcher may begin or end.
-    Then it is lost, and the block must end.
-    """
-
-    def __init__(self, pool: VaultPool, tenant: str, bounds: Bounds) -> None:
-        self._pool = pool
-        self._tenant = tenant
-        self._bounds = bounds
-        self._shared = bounds
-        """The bounds with the grants that were valid when the block began."""
-        self._entry: _Entry | None = None
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the vault was closed, or is not the same for the watcher any more."""
-        return self._entry is None or self._entry.opening.result().sharing(self._bounds) != self._shared
-
-    async def __aenter__(self) -> OpenVault:
-        entry = self._entry = await self._pool.acquire(self._tenant)
-        vault = entry.opening.result()
-        self._shared = vault.sharing(self._bounds)
-        return vault.within(self._shared) if self._bounds else vault
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._entry is not None:
-            self._pool.release(self._entry)
-            self._entry = None
-
-    @contextmanager
-    def resting(self) -> Iterator[None]:
-        """A context that does not use the vault, after which it may be lost."""
-        entry, self._entry = self._entry, None
-        if entry is not None:
-            self._pool.release(entry)
-        try:
-            yield
-        finally:
-            if entry is not None and self._pool.reuse(entry):
-                self._entry = entry
-
-    async def wait_for_changes(self, position: int, until: float) -> bool:
-        """For a lost vault: waits until it is open again, or is known to have changes after the position.
-
-        Returns False at the deadline, a time of the event loop.
-        """
-        return await self._pool.wait_for_changes(self._tenant, position, until)

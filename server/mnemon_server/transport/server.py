@@ -38,6 +38,8 @@ from mnemon.v1 import (
     knowledge_store_pb2_grpc,
     memory_pb2,
     memory_pb2_grpc,
+    quarantine_pb2,
+    quarantine_pb2_grpc,
     recall_pb2,
     recall_pb2_grpc,
     rules_pb2,
@@ -91,6 +93,7 @@ from mnemon_server.transport.servicers.events import EventServicer
 from mnemon_server.transport.servicers.facts import FactServicer
 from mnemon_server.transport.servicers.knowledge_store import KnowledgeStoreServicer
 from mnemon_server.transport.servicers.memory import MemoryServicer
+from mnemon_server.transport.servicers.quarantine import QuarantineServicer
 from mnemon_server.transport.servicers.recall import RecallServicer
 from mnemon_server.transport.servicers.rules import RulesServicer
 from mnemon_server.transport.servicers.semantic import SemanticServicer
@@ -158,6 +161,7 @@ DESCRIPTORS = tuple(
         archive_pb2,
         backup_pb2,
         erase_pb2,
+        quarantine_pb2,
         recall_pb2,
         conversation_pb2,
         changes_pb2,
@@ -224,6 +228,7 @@ class GrpcServer:
         self._archive = ArchiveServicer()
         self._backups = BackupServicer()
         self._erasures = EraseServicer()
+        self._quarantine = QuarantineServicer()
         self._recall = RecallServicer()
         self._conversations = ConversationServicer()
         self._changes = ChangeServicer()
@@ -379,6 +384,7 @@ class GrpcServer:
         archive_pb2_grpc.add_ArchiveServiceServicer_to_server(self._archive, services)
         backup_pb2_grpc.add_BackupServiceServicer_to_server(self._backups, services)
         erase_pb2_grpc.add_EraseServiceServicer_to_server(self._erasures, services)
+        quarantine_pb2_grpc.add_QuarantineServiceServicer_to_server(self._quarantine, services)
         recall_pb2_grpc.add_RecallServiceServicer_to_server(self._recall, services)
         conversation_pb2_grpc.add_ConversationServiceServicer_to_server(self._conversations, services)
         changes_pb2_grpc.add_ChangeServiceServicer_to_server(self._changes, services)
@@ -426,6 +432,7 @@ class GrpcServer:
             self._archive,
             self._backups,
             self._erasures,
+            self._quarantine,
             self._recall,
             self._conversations,
             self._changes,

@@ -19,6 +19,7 @@ from mnemon_server.domain.access.errors import (
     TenantNotFoundError,
     TenantSuspendedError,
 )
+from mnemon_server.domain.access.quarantine import QuarantineNotFoundError
 from mnemon_server.domain.backup import BackupError
 from mnemon_server.domain.conversations import ConversationNotFoundError, MessageExistsError, MessageNotFoundError
 from mnemon_server.domain.damage import CommitsLostError, PageDamagedError, VaultDamagedError
@@ -56,6 +57,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     VersionNotFoundError: grpc.StatusCode.NOT_FOUND,
     KeyNotFoundError: grpc.StatusCode.NOT_FOUND,
     GrantNotFoundError: grpc.StatusCode.NOT_FOUND,
+    QuarantineNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
     errors.IdTakenError: grpc.StatusCode.PERMISSION_DENIED,
@@ -224,6 +226,7 @@ _RESOURCES: Mapping[type[errors.MnemonError], tuple[str, str]] = {
     VersionNotFoundError: ("Version", "version_id"),
     KeyNotFoundError: ("ApiKey", "key_id"),
     GrantNotFoundError: ("Grant", "grant_id"),
+    QuarantineNotFoundError: ("Quarantine", "source"),
     TenantNotFoundError: ("Tenant", "tenant"),
     TenantExistsError: ("Tenant", "tenant"),
 }

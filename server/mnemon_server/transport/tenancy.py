@@ -9,7 +9,8 @@ from mnemon_server.transport.errors import NotBegunError
 from mnemon_server.transport.interceptors.base import Context, current_call
 
 if TYPE_CHECKING:
-    from mnemon_server.services.vaults import VaultLease, VaultPool
+    from mnemon_server.services.leases import VaultLease
+    from mnemon_server.services.vaults import VaultPool
 
 
 def tenant_of(context: Context) -> str:
@@ -85,10 +86,11 @@ class TenantServicer:
         return self.vaults.use(tenant)
 
     def vault(self, context: Context) -> "VaultLease":
-        """The open services of the caller's tenant, within the caller's bounds, for as long as the block lasts.
+        """The open services of the caller's tenant, as the caller sees them, for as long as the block lasts. A method
+        that concerns the whole tenant gets all of it.
 
         Raises:
             NotBegunError: no vaults are attached yet.
         """
-        principal = current_call.get().principal
-        return self.vaults.use(principal.tenant, principal.bounds)
+        call = current_call.get()
+        return self.vaults.use(call.principal.tenant, None if call.whole_tenant else call.principal.bounds)

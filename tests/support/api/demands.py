@@ -14,6 +14,7 @@ from mnemon_server.domain.access import TENANT_ID
 from mnemon_server.domain.access.callers import NAME_BYTES_MAX, OVERLAP_MAX
 from mnemon_server.domain.access.callers import TTL_MAX as KEY_TTL_MAX
 from mnemon_server.domain.access.grants import SUBJECT_BYTES_MAX, SUBJECTS
+from mnemon_server.domain.access.quarantine import REASON_BYTES_MAX as QUARANTINE_REASON_BYTES_MAX
 from mnemon_server.domain.access.quotas import LIMIT_MAX as QUOTA_MAX
 from mnemon_server.domain.access.quotas import WHOLE
 from mnemon_server.domain.access.tenants import DISPLAY_NAME_BYTES_MAX, REASON_BYTES_MAX
@@ -185,6 +186,9 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "CreateKeyRequest.origins": _ORIGIN,
     "RuleConditions.origins": _ORIGIN,
     "EraseOrigin.origin": _ORIGIN,
+    "QuarantineOriginRequest.origin": _ORIGIN,
+    "QuarantineOriginRequest.reason": _text(QUARANTINE_REASON_BYTES_MAX),
+    "ReleaseOriginRequest.origin": _ORIGIN,
     "CreateKeyRequest.users": _said(SCOPE_BYTES_MAX),
     "CreateTenantRequest.tenant": _TENANT,
     "DeleteTenantRequest.tenant": _TENANT,

@@ -134,6 +134,12 @@ EXAMPLES: Final = (
     Example("ArchiveService/ExportRecords", {"selection": {"scope": _ADA}}, "Ada likes green tea."),
     Example("BackupService/CreateBackup", {}, '"chunk"'),
     Example("EraseService/Erase", {"user": "ada", "dryRun": True}, '"dryRun":'),
+    Example(
+        "QuarantineService/QuarantineOrigin",
+        {"origin": "web", "originName": "evil.example", "reason": "gives orders to agents"},
+        '"quarantine":',
+    ),
+    Example("QuarantineService/ListQuarantines", {}, '"evil.example"'),
     Example("TenantService/ListTenants", {}, '"default"', credential="MNEMON_OPERATOR_KEY"),
     Example("ServerService/GetServerInfo", {}, '"version"'),
 )

@@ -106,6 +106,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "TenantService/DeleteTenant": {"tenant": "acme", "allowMissing": True},
     "TenantService/GetUsage": {"tenant": "acme"},
+    "QuarantineService/ReleaseOrigin": {"origin": "web", "originName": "evil.example"},
     "ChangeService/WatchChanges": {"earliest": True},
 }
 """The requests of methods that `examples.py` does not show. For the rest, `{}` is one that people send."""
@@ -132,6 +133,8 @@ WORDS: Final[Mapping[str, str]] = {
     "FactService/DeleteFact": "forget remove",
     "FactService/DeleteFacts": "forget remove",
     "EraseService/Erase": "forget delete gdpr right to be forgotten",
+    "QuarantineService/QuarantineOrigin": "hide block poison distrust isolate",
+    "QuarantineService/ReleaseOrigin": "unhide show end quarantine undo",
     "ToolService/CallTool": "run function",
     "ChangeService/WatchChanges": "subscribe stream events follow",
     "AccessService/WhoAmI": "login identity",

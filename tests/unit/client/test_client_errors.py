@@ -59,6 +59,7 @@ CASES = [
     (grpc.StatusCode.ALREADY_EXISTS, "EVENT_EXISTS", mnemon.EventExistsError),
     (grpc.StatusCode.NOT_FOUND, "CONVERSATION_NOT_FOUND", mnemon.ConversationNotFoundError),
     (grpc.StatusCode.NOT_FOUND, "VERSION_NOT_FOUND", mnemon.VersionNotFoundError),
+    (grpc.StatusCode.NOT_FOUND, "QUARANTINE_NOT_FOUND", mnemon.QuarantineNotFoundError),
     (grpc.StatusCode.NOT_FOUND, "MESSAGE_NOT_FOUND", mnemon.MessageNotFoundError),
     (grpc.StatusCode.ALREADY_EXISTS, "MESSAGE_EXISTS", mnemon.MessageExistsError),
     (grpc.StatusCode.ALREADY_EXISTS, "FACT_EXISTS", mnemon.FactExistsError),

@@ -2,15 +2,18 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from mnemon_server.domain.access.bounds import ENTRIES_MAX, UNBOUNDED, Bounds
-from mnemon_server.domain.collections import DOCUMENTS, FACTS, Collection
+from mnemon_server.domain.access.shares import Share
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, RULES, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import InvalidArgumentError, PermissionDeniedError
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.namespaces import Namespace, encode_namespace
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.origins import Provenance
+from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.validation import SCOPE_BYTES_MAX
 from mnemon_server.engines.promises.vault import Vault
 
@@ -150,3 +153,59 @@ def test_bounds_that_cannot_be_are_refused_with_the_name_of_the_field() -> None:
         with pytest.raises(InvalidArgumentError) as caught:
             Bounds.of(users, namespaces)
         assert [violation.field for violation in caught.value.violations] == [field]
+
+
+def test_shares_of_users_add_no_namespaces_and_the_other_way_round() -> None:
+    of_user, of_namespace = Share(Scope("bob")), Share(namespace=Namespace(("users", "bob")))
+    bounds = Bounds.of(["ada"], ["users.ada"]).sharing([of_user, of_namespace], "me")
+    assert bounds.scopes() == (Scope("ada"), Scope("bob"))
+    assert bounds.spaces() == (Namespace(("users", "ada")), Namespace(("users", "bob")))
+
+
+def test_parts_of_a_user_that_a_call_could_mean_are_named() -> None:
+    parts = [Share(Scope("bob", household="home")), Share(Scope("bob", project="garden"))]
+    bounds = Bounds.of(["ada"], []).sharing(parts, "me")
+    with pytest.raises(InvalidArgumentError, match=r"scope.household: must be 'home': several"):
+        bounds.selected(Scope("bob"))
+
+
+SOURCES = (Scope(), Scope(origin="web"), Scope(origin="web", origin_name="a.example"), Scope(origin="tool"))
+
+
+@pytest.mark.parametrize("bounds", [UNBOUNDED, Bounds.of(["ada"], [])])
+@pytest.mark.parametrize(
+    ("hidden", "shown"),
+    [
+        ((Provenance("web", "a.example"),), (0, 1, 3)),
+        ((Provenance("web"),), (0, 3)),
+        ((Provenance("tool"), Provenance("web", "b.example")), (0, 1, 2)),
+        ((Provenance("agent"), Provenance("")), (1, 2, 3)),
+    ],
+)
+def test_records_in_quarantine_exist_for_no_caller(
+    bounds: Bounds, hidden: tuple[Provenance, ...], shown: tuple[int, ...]
+) -> None:
+    seen = replace(bounds, hidden=hidden)
+    assert seen and seen.is_bound == bounds.is_bound
+    documents = [
+        Document(f"{number}", "text", scope=replace(scope, user="ada")) for number, scope in enumerate(SOURCES)
+    ]
+    left = [documents[number] for number in shown]
+    assert [each for each in documents if seen.admits(DOCUMENTS, each)] == left
+    assert [each for each in documents if seen.writable(DOCUMENTS, each)] == left
+    assert [each for each in documents if seen.may_change(each.scope)] == left
+    with temporary_vault(dimension=DIMENSION) as vault:
+        records = vault.collection(DOCUMENTS)
+        for each in documents:
+            records.put_document(write(each.doc_id, "text", scope=each.scope)).result()
+        found = records.list_documents(seen.restricted(DOCUMENTS, RecordFilter()), limit=9)
+        assert [document.doc_id for _, document in found] == [each.doc_id for each in left]
+        assert seen.restricted(RULES, RecordFilter()) == RecordFilter()
+
+
+@pytest.mark.parametrize("bounds", [UNBOUNDED, Bounds.of(["ada"], []), Bounds.of([], [], ["web"])])
+def test_a_quarantine_changes_no_request_id(bounds: Bounds) -> None:
+    seen, request = replace(bounds, hidden=(Provenance("web"),)), RequestKey("r", b"asked")
+    assert seen.owner(b"secret") == bounds.owner(b"secret")
+    assert bool(bounds.owner(b"secret")) == bool(bounds)
+    assert seen.request(request, seen.owner(b"secret")) == bounds.request(request, bounds.owner(b"secret"))

@@ -3,9 +3,10 @@
 from dataclasses import fields, replace
 
 import pytest
-from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.origins import Provenance
 from mnemon_server.domain.records import Scope
 
 SCOPE = Scope("ada", "home", "host", "agent", "project")
@@ -34,3 +35,15 @@ def test_a_filter_that_leaves_out_a_change_does_not_select_everything(where: Cha
     assert not where.matches(CHANGE)
     assert not ChangeFilter()
     assert ChangeFilter().matches(CHANGE)
+
+
+@pytest.mark.parametrize("own", [UNBOUNDED, Bounds.of(["ada"], [])])
+def test_changes_of_records_in_quarantine_are_left_out(own: Bounds) -> None:
+    page = replace(SCOPE, origin="web", origin_name="a.example")
+    where = ChangeFilter(bounds=replace(own, hidden=(Provenance("web", "a.example"),)))
+    assert where
+    assert where.matches(CHANGE)
+    assert where.matches(CHANGE._replace(scope=replace(page, origin_name="b.example")))
+    assert not where.matches(CHANGE._replace(scope=page))
+    rule = CHANGE._replace(type=ChangeType.RULE_UPDATED, scope=Scope())
+    assert where.matches(rule) == (own == UNBOUNDED)

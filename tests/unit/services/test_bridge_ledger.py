@@ -96,7 +96,9 @@ async def test_positions_in_memory_are_written_once_they_have_moved_far_enough(
 async def test_events_already_read_from_the_timeline_are_not_handled_again(stores: BridgedStores) -> None:
     stores.happen(happening("e1"), happening("e2", importance=0.1), happening("e3"))
     saved = stores.changes(ChangeType.EPISODIC_SAVED)
-    first, second, third = items_of_log(stores.timeline, saved, RoutingPolicy(), taken_through=1)
+    first, second, third = items_of_log(
+        stores.timeline, saved, RoutingPolicy(), stores.quarantine.hides, taken_through=1
+    )
     assert (first.event, first.skip, first.progress) == (None, None, {"position": saved[0].sequence})
     assert second.skip == "importance"
     assert third.event is not None

@@ -50,7 +50,13 @@ async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
 def bridge(stores: BridgedStores, limits: BatchLimits) -> Bridge:
     desk = ExtractorDesk(Away(), ExtractorLimits())
     extractors = Extractors({ExtractMode.MODEL: desk}, ExtractionSettings(batch=limits))
-    return Bridge(stores.vault, stores.timeline, stores.semantic, offload=stores.offload, extractors=extractors)
+    return Bridge(
+        stores.vault,
+        stores.semantic,
+        quarantine=stores.quarantine,
+        offload=stores.offload,
+        extractors=extractors,
+    )
 
 
 def message(event_id: str, content: str = "", conversation: str = "c1", scope: Scope = ADA) -> Event:

@@ -16,11 +16,13 @@ from mnemon_server.domain.access.errors import (
     TenantNotFoundError,
     TenantSuspendedError,
 )
+from mnemon_server.domain.access.quarantine import QuarantineNotFoundError
 from mnemon_server.domain.backup import BackupError
 from mnemon_server.domain.conversations import ConversationNotFoundError, MessageExistsError, MessageNotFoundError
 from mnemon_server.domain.damage import CommitsLostError, PageDamagedError, VaultDamagedError
 from mnemon_server.domain.errors import ErrorReason, FieldViolation, MnemonError
 from mnemon_server.domain.history import VersionNotFoundError
+from mnemon_server.domain.origins import Provenance
 from mnemon_server.services.bridge.ledger import ChangedError
 from mnemon_server.services.extraction.extractor import BudgetSpentError, ExtractorAwayError
 from mnemon_server.services.limits.outbox import SlowReaderError
@@ -52,6 +54,7 @@ SAMPLES = [
     VersionNotFoundError("0b1c"),
     KeyNotFoundError("1f3a5c7e9b0d2f46"),
     GrantNotFoundError("a571dfa6af20756e2197c4c1494ccf63"),
+    QuarantineNotFoundError(Provenance("web", "evil.example")),
     errors.UnauthenticatedError("send a key"),
     errors.PermissionDeniedError("not with this role"),
     errors.IdTakenError("m-1"),

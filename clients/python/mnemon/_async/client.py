@@ -18,6 +18,7 @@ from mnemon._async.facts import AsyncFacts
 from mnemon._async.grants import AsyncGrants
 from mnemon._async.keys import AsyncKeys
 from mnemon._async.memories import AsyncMemories
+from mnemon._async.quarantine import AsyncQuarantines
 from mnemon._async.recall import AsyncRecall
 from mnemon._async.rules import AsyncRules
 from mnemon._async.semantic import AsyncSemantic
@@ -58,6 +59,7 @@ class AsyncClient:
         archive     everything, exported to lines of JSON and imported again
         backups     copies of the whole vault, to restore it from
         erasures    what is erased for good, with a receipt
+        quarantine  sources whose records are hidden
         changes     every change, in order
         keys        API keys, on a server with authentication
         grants      records that callers share with each other
@@ -139,6 +141,7 @@ class AsyncClient:
         self.archive = AsyncArchive(connection)
         self.backups = AsyncBackups(connection)
         self.erasures = AsyncErasures(connection)
+        self.quarantine = AsyncQuarantines(connection)
         self.changes = AsyncChanges(connection)
         self.keys = AsyncKeys(connection)
         self.grants = AsyncGrants(connection)

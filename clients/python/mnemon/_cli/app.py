@@ -16,6 +16,7 @@ from mnemon._cli.documents import commands as documents
 from mnemon._cli.documents.index import index
 from mnemon._cli.grants import grants
 from mnemon._cli.profiles import PROFILE_VARIABLE, ProfileError, read_profile
+from mnemon._cli.quarantine import quarantine
 from mnemon._cli.recall import recall
 from mnemon._cli.session import Session
 from mnemon._cli.watching import show_changes, watch
@@ -58,6 +59,7 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
         import_files,
         server.back_up,
         server.erase,
+        quarantine,
     ),
     "The server, and who may use it": (
         documents.health,

@@ -34,7 +34,7 @@ from mnemon._values.memories import DecayPolicy
 from mnemon._values.rules import RuleOrder
 from mnemon._values.semantic import ConflictPolicy
 from mnemon.shared.tool_definitions import ResponseFormat
-from mnemon.v1 import bridge_pb2, common_pb2, decisions_pb2, rules_pb2
+from mnemon.v1 import archive_pb2, bridge_pb2, common_pb2, decisions_pb2, rules_pb2
 
 _Value = TypeVar("_Value")
 _Message = TypeVar("_Message", bound=Message)
@@ -235,6 +235,7 @@ _HEALTH = {
 _MEMORY_HEALTH = {**_HEALTH, common_pb2.STATE_DEGRADED: HealthStatus.UNHEALTHY}
 _SKIP_REASONS = {number: name.lower() for number, name in value_names(bridge_pb2.SkipReason.DESCRIPTOR).items()}
 
+_KINDS = members_by_number(RecordKind, archive_pb2.RecordKind.DESCRIPTOR)
 _REFUSALS = {number: name.lower() for number, name in value_names(bridge_pb2.ExtractionRefusal.DESCRIPTOR).items()}
 
 _BY_HAND: Mapping[str, _Read] = {
@@ -252,6 +253,9 @@ _BY_HAND: Mapping[str, _Read] = {
     },
     "Fact.index": lambda fact: False if fact.index.off else tuple(fact.index.paths) or None,
     "MemoryStatus.status": lambda status: _MEMORY_HEALTH.get(status.state, HealthStatus.UNKNOWN),
+    "QuarantineReceipt.counts": lambda answer: {
+        _KINDS.get(each.kind, str(each.kind)): each.count for each in answer.counts
+    },
     "ResolvedRule.origins": lambda answer: {field_from_pb(each.field): each.rule for each in answer.origins},
     "StoreHealth.status": lambda status: _HEALTH.get(status.state, HealthStatus.UNKNOWN),
     "StoredRule.revision": lambda answer: answer.rule.revision,

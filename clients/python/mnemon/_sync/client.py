@@ -24,6 +24,7 @@ from mnemon._sync.facts import Facts
 from mnemon._sync.grants import Grants
 from mnemon._sync.keys import Keys
 from mnemon._sync.memories import Memories
+from mnemon._sync.quarantine import Quarantines
 from mnemon._sync.recall import Recall
 from mnemon._sync.rules import Rules
 from mnemon._sync.semantic import Semantic
@@ -59,6 +60,7 @@ class Client:
         archive     everything, exported to lines of JSON and imported again
         backups     copies of the whole vault, to restore it from
         erasures    what is erased for good, with a receipt
+        quarantine  sources whose records are hidden
         changes     every change, in order
         keys        API keys, on a server with authentication
         grants      records that callers share with each other
@@ -140,6 +142,7 @@ class Client:
         self.archive = Archive(connection)
         self.backups = Backups(connection)
         self.erasures = Erasures(connection)
+        self.quarantine = Quarantines(connection)
         self.changes = Changes(connection)
         self.keys = Keys(connection)
         self.grants = Grants(connection)

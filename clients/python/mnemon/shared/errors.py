@@ -14,6 +14,7 @@ MnemonError                             code, reason, request_id
 │   ├── KeyNotFoundError                of an API key
 │   ├── MemoryNotFoundError
 │   ├── MessageNotFoundError            of a conversation
+│   ├── QuarantineNotFoundError         of a source
 │   ├── RuleNotFoundError
 │   ├── TenantNotFoundError
 │   ├── ToolNotFoundError
@@ -109,6 +110,7 @@ __all__ = [
     "NotFoundError",
     "OutOfRangeError",
     "PermissionDeniedError",
+    "QuarantineNotFoundError",
     "QuotaExceededError",
     "RecordDamagedError",
     "RequestIdReusedError",
@@ -247,6 +249,10 @@ class GrantNotFoundError(NotFoundError):
 
 class RuleNotFoundError(NotFoundError):
     """No merge rule has this name."""
+
+
+class QuarantineNotFoundError(NotFoundError):
+    """The source is not in quarantine."""
 
 
 class DecisionNotFoundError(NotFoundError):

@@ -62,6 +62,8 @@ class ArchiveServiceServicer(object):
         created during the export are sent again at the end in their newest state, so the later of two records with the
         same id is valid. The summary says whether records were removed during the export; they may be among the records.
         To follow later changes, watch from the header's cursor.
+
+        Records in quarantine are included. While there are any, readers and writers get PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

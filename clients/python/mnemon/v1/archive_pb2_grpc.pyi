@@ -43,6 +43,8 @@ class ArchiveServiceStub:
     created during the export are sent again at the end in their newest state, so the later of two records with the
     same id is valid. The summary says whether records were removed during the export; they may be among the records.
     To follow later changes, watch from the header's cursor.
+
+    Records in quarantine are included. While there are any, readers and writers get PERMISSION_DENIED.
     """
     ImportRecords: _grpc.StreamStreamMultiCallable[_archive_pb2.ImportRecordsRequest, _archive_pb2.ImportRecordsResponse]
     """ImportRecords stores records: one response per message, in order, with one result per record. An invalid record
@@ -67,6 +69,8 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     created during the export are sent again at the end in their newest state, so the later of two records with the
     same id is valid. The summary says whether records were removed during the export; they may be among the records.
     To follow later changes, watch from the header's cursor.
+
+    Records in quarantine are included. While there are any, readers and writers get PERMISSION_DENIED.
     """
     ImportRecords: _aio.StreamStreamMultiCallable[_archive_pb2.ImportRecordsRequest, _archive_pb2.ImportRecordsResponse]  # type: ignore[assignment]
     """ImportRecords stores records: one response per message, in order, with one result per record. An invalid record
@@ -94,6 +98,8 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
         created during the export are sent again at the end in their newest state, so the later of two records with the
         same id is valid. The summary says whether records were removed during the export; they may be among the records.
         To follow later changes, watch from the header's cursor.
+
+        Records in quarantine are included. While there are any, readers and writers get PERMISSION_DENIED.
         """
 
     @_abc_1.abstractmethod

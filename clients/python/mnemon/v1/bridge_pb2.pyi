@@ -162,6 +162,8 @@ class _SkipReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SkipReason
     """It was imported with the option to keep its events from the bridge."""
     SKIP_REASON_NOT_EXTRACTED: _SkipReason.ValueType  # 10
     """The extractor's answers about its conversation were refused in every attempt; see ExtractionStatus."""
+    SKIP_REASON_QUARANTINED: _SkipReason.ValueType  # 11
+    """Its source was in quarantine; see QuarantineService."""
 
 class SkipReason(_SkipReason, metaclass=_SkipReasonEnumTypeWrapper):
     """SkipReason says why an event did not become a statement."""
@@ -188,6 +190,8 @@ SKIP_REASON_IMPORTED: SkipReason.ValueType  # 9
 """It was imported with the option to keep its events from the bridge."""
 SKIP_REASON_NOT_EXTRACTED: SkipReason.ValueType  # 10
 """The extractor's answers about its conversation were refused in every attempt; see ExtractionStatus."""
+SKIP_REASON_QUARANTINED: SkipReason.ValueType  # 11
+"""Its source was in quarantine; see QuarantineService."""
 Global___SkipReason: _TypeAlias = SkipReason  # noqa: Y015
 
 class _ExtractionRefusal:

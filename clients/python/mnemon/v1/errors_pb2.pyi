@@ -151,6 +151,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND. The record has no version with this id, or it is no longer kept."""
     ERROR_REASON_GRANT_NOT_FOUND: _ErrorReason.ValueType  # 56
     """NOT_FOUND. The caller sees no grant with this id."""
+    ERROR_REASON_QUARANTINE_NOT_FOUND: _ErrorReason.ValueType  # 57
+    """NOT_FOUND. The source is not in quarantine."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error contains (domain "mnemon", the name without
@@ -289,4 +291,6 @@ ERROR_REASON_VERSION_NOT_FOUND: ErrorReason.ValueType  # 55
 """NOT_FOUND. The record has no version with this id, or it is no longer kept."""
 ERROR_REASON_GRANT_NOT_FOUND: ErrorReason.ValueType  # 56
 """NOT_FOUND. The caller sees no grant with this id."""
+ERROR_REASON_QUARANTINE_NOT_FOUND: ErrorReason.ValueType  # 57
+"""NOT_FOUND. The source is not in quarantine."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -7,11 +7,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mnemon_server.domain.access.shares import Share, any_of, covers, is_whole_user, narrowed, order, scope_text
-from mnemon_server.domain.collections import DECISIONS, FACTS, RULES, VERSIONS, Collection
+from mnemon_server.domain.collections import DECISIONS, FACTS, RULES, SEMANTIC, VERSIONS, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, PermissionDeniedError
-from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator, RecordFilter
+from mnemon_server.domain.filters import (
+    AllOf,
+    AnyOf,
+    Condition,
+    Expression,
+    NoneOf,
+    Operator,
+    RecordFilter,
+    RefersTo,
+)
 from mnemon_server.domain.namespaces import (
     Namespace,
     encode_namespace,
@@ -20,7 +29,7 @@ from mnemon_server.domain.namespaces import (
     span_of,
     starts_with,
 )
-from mnemon_server.domain.origins import NAMES, Origin, is_origin, trust
+from mnemon_server.domain.origins import NAMES, Origin, Provenance, any_from, is_origin, trust
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.validation import id_violations
 
@@ -39,6 +48,8 @@ class Bounds:
     one, so only callers without bounds see it. Rules alone exist for all: they decide about everybody's statements.
 
     Shares add records of other users. A share may be narrower than a user, and may be read-only.
+
+    Records from a source in quarantine exist for no caller.
     """
 
     users: tuple[str, ...] | None = None
@@ -51,6 +62,8 @@ class Bounds:
     """Sorted, without shares that the caller's own users and namespaces already cover."""
     holder: str = ""
     """The caller, to whom shares are given; see `request`."""
+    hidden: tuple[Provenance, ...] = ()
+    """The sources in quarantine."""
 
     @classmethod
     def of(cls, users: Sequence[str], namespaces: Sequence[str], origins: Sequence[str] = ()) -> "Bounds":
@@ -80,6 +93,11 @@ class Bounds:
 
     def __bool__(self) -> bool:
         """Whether there may be records that the caller cannot read or write."""
+        return self.is_bound or bool(self.hidden)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the caller itself is limited: to users, namespaces or origins."""
         return self.is_narrow or bool(self.origins)
 
     @property
@@ -120,18 +138,24 @@ class Bounds:
 
     def digest(self, secret: bytes, purpose: bytes) -> bytes:
         """16 bytes that identify the caller's own bounds, and that only the holder of the secret can compute. Shares
-        are not included, because they come and go.
+        and quarantines are not included, because they come and go.
         """
         text = json.dumps([self.user_texts, self.namespace_texts, *map(str, self.origins)]).encode()
         return hmac.digest(secret, purpose + b"\0" + text, "sha256")[:_DIGEST_BYTES]
 
+    def owner(self, secret: bytes) -> str:
+        """Identifies all callers with the same own bounds; empty for those that are not bound."""
+        return self.digest(secret, b"requests").hex() if self.is_bound else ""
+
     def request(self, request: RequestKey, owner: str) -> RequestKey:
-        """The identity of a request by this caller; `owner` identifies all callers with the same own bounds.
+        """The identity of a request by this caller, with its `owner`.
 
         While the caller has a writable share, its answers are stored under its own digest, because others with the same
         own bounds may lack that share. The other digest is accepted too, so a retry does not write twice after a share
         was added or removed.
         """
+        if not owner:
+            return request
         alone = hashlib.sha256(request.digest + self.holder.encode()).digest()
         kept, earlier = (
             (alone, request.digest) if any(each.may_write for each in self.shares) else (request.digest, alone)
@@ -179,7 +203,13 @@ class Bounds:
         """Whether the caller may write a stored or new record in this place; `check_change` checks its origin."""
         return collection not in (RULES, VERSIONS) and self._has(collection, document, writing=True)
 
+    def hides(self, scope: Scope) -> bool:
+        """Whether records with the origin of this scope are in quarantine."""
+        return any(origin == scope.origin and name in ("", scope.origin_name) for origin, name in self.hidden)
+
     def _has(self, collection: Collection, document: Document, *, writing: bool) -> bool:
+        if self.hides(document.scope):
+            return False
         if collection == FACTS or (collection == VERSIONS and document.fields["namespace"]):
             return _is_in(str(document.fields["namespace"]), self.spaces(writing=writing))
         scopes = self._scopes_of(collection, writing=writing)
@@ -199,6 +229,23 @@ class Bounds:
 
     def restricted(self, collection: Collection, where: RecordFilter) -> RecordFilter:
         """The filter for the records that match and exist for the caller."""
+        own = self._within(collection, where)
+        # Decisions go with any of their statements.
+        if not self.hidden or collection == RULES or (collection == DECISIONS and where.is_writing):
+            return own
+        return _with(own, NoneOf((self._quarantined(collection),)))
+
+    def _quarantined(self, collection: Collection) -> Expression:
+        """Selects the records from the sources in quarantine, and what was made of statements from there."""
+        source = any_from(self.hidden)
+        if collection not in _FROM_STATEMENTS:
+            return source
+        made = RefersTo(_FROM_STATEMENTS[collection], SEMANTIC, "merged_from", source)
+        if collection == VERSIONS:
+            return AnyOf((source, AllOf((Condition("kind", Operator.EQ, (SEMANTIC.name,)), made))))
+        return AnyOf((source, made))
+
+    def _within(self, collection: Collection, where: RecordFilter) -> RecordFilter:
         writing = where.is_writing
         if collection == RULES:
             return where
@@ -281,7 +328,7 @@ class Bounds:
 
     def may_change(self, scope: Scope) -> bool:
         """Whether the caller may change stored records with the origin of this scope."""
-        return not self.origins or (scope.origin or Origin.AGENT) in self.origins
+        return not self.hides(scope) and (not self.origins or (scope.origin or Origin.AGENT) in self.origins)
 
     def check_change(self, scope: Scope) -> None:
         """Raises PermissionDeniedError unless `may_change`."""
@@ -312,6 +359,12 @@ class Bounds:
 
 
 UNBOUNDED = Bounds()
+_FROM_STATEMENTS = {
+    SEMANTIC: ("merged_from",),
+    DECISIONS: ("candidate_id", "existing_id", "result_id"),
+    VERSIONS: ("record_id",),
+}
+"""The fields in which records name statements that they were made of."""
 _BOUND = "your credential is bound to that"
 
 

@@ -70,9 +70,10 @@ class BoundEvents:
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
         """See Timeline."""
         scope, part = self._bounds.selected(where.scope)
-        found = self._events.window(replace(where, scope=scope), after=after, limit=limit)
+        found = self._events.window(self._shown(replace(where, scope=scope)), after=after, limit=limit)
         # Counted among the events that exist for the caller.
-        return replace(found, total=max(self._events.count(EventSelection(scope=part)), found.in_context))
+        total = self._events.count(self._shown(EventSelection(scope=part)))
+        return replace(found, total=max(total, found.in_context))
 
     def count(self, where: EventSelection) -> int:
         """See Timeline."""
@@ -125,7 +126,11 @@ class BoundEvents:
 
     def _restricted(self, where: EventSelection) -> EventSelection:
         scope, _ = self._bounds.selected(where.scope)
-        return replace(where, scope=scope)
+        return self._shown(replace(where, scope=scope))
+
+    def _shown(self, where: EventSelection) -> EventSelection:
+        """The selection without events in quarantine."""
+        return replace(where, without=(*where.without, *self._bounds.hidden))
 
     def _sees(self, event: StoredEvent) -> bool:
         return self._is_in(event, self._bounds.scopes())
@@ -135,6 +140,8 @@ class BoundEvents:
 
     def _is_in(self, event: StoredEvent, scopes: Sequence[Scope] | None) -> bool:
         """Whether one of the scopes has the event. The index tells; its body does not have to be parsed."""
+        if self._bounds.hidden and self._bounds.hides(decode(event.body).scope):
+            return False
         if scopes is None:
             return True
         time = from_microseconds(event.position.time_us)

@@ -43,7 +43,7 @@ _HIDDEN_TOO = RecordFilter(hidden=None)
 _STEP = 256
 
 
-class _Boundary:
+class Boundary:
     """The bounds within one collection."""
 
     def __init__(self, collection: Collection, bounds: Bounds) -> None:
@@ -72,10 +72,11 @@ class _Boundary:
         """The related documents that exist for the caller, or that the caller may write as well."""
         scope = Scope(query.user, query.household, query.persona)
         scopes = self._bounds.scopes(writing=writing)
-        if scopes is None or any(covers(each, scope) for each in scopes):
-            return records.related_documents(query)
-        if all(narrowed(each, scope) is None for each in scopes):
+        if scopes is not None and all(narrowed(each, scope) is None for each in scopes):
             return RelatedDocuments.of([])
+        is_whole = scopes is None or any(covers(each, scope) for each in scopes)
+        if is_whole and not self._bounds.hidden:
+            return records.related_documents(query)
         found = records.related_documents(query)
         kept: set[str] = set()
         for start in range(0, len(found), _STEP):
@@ -84,8 +85,20 @@ class _Boundary:
             kept.update(document.doc_id for _, document in records.list_documents(where, limit=_STEP, fields_only=True))
         return found.among(kept)
 
+    @property
+    def reads_origins(self) -> bool:
+        """Whether a document alone does not tell whether it exists for the caller: it may be made of hidden ones."""
+        return bool(self._bounds.hidden)
+
     def admits(self, document: Document) -> bool:
         return self._bounds.admits(self._collection, document)
+
+    def admitted(self, records: "RecordEngine | RecordTransaction", doc_ids: Sequence[str]) -> set[str]:
+        """The documents that exist for the caller, of those with these ids."""
+        named = Condition("id", Operator.IN, tuple(dict.fromkeys(doc_ids)))
+        where = self.where(replace(_HIDDEN_TOO, expression=named))
+        rows = records.list_documents(where, limit=len(doc_ids), fields_only=True) if doc_ids else []
+        return {document.doc_id for _, document in rows}
 
     def owned(self, document: Document) -> Document:
         """A document to store, with the scope that it gets."""
@@ -154,7 +167,7 @@ class BoundRecords:
     ) -> None:
         """`owner` marks the caller's request ids, see RequestKey; `is_answered` says whether one has an answer."""
         self._records = records
-        self._boundary = boundary = _Boundary(collection, bounds)
+        self._boundary = boundary = Boundary(collection, bounds)
         self._bounds, self._owner = bounds, owner
         self.guard = BoundGuard(records, owned=boundary.put, changeable=boundary.changeable, is_answered=is_answered)
 
@@ -195,7 +208,7 @@ class BoundRecords:
             request=self._request(request),
             expected_revision=expected_revision,
             change=change,
-            visible=_both(self._boundary.changeable, visible),
+            visible=both(self._boundary.changeable, visible),
         )
 
     def delete_documents(
@@ -227,14 +240,11 @@ class BoundRecords:
     ) -> list[Document | None]:
         """See RecordEngine."""
         # Before `fits` hears of them: what is not read must take no room.
-        named = Condition("id", Operator.IN, tuple(dict.fromkeys(doc_ids)))
-        where = self._boundary.where(replace(_HIDDEN_TOO, expression=named))
-        rows = self._records.list_documents(where, limit=len(doc_ids), fields_only=True) if doc_ids else []
-        seen = [document.doc_id for _, document in rows]
+        seen = self._boundary.admitted(self._records, doc_ids)
         found = self._records.get_documents(
-            [doc_id for doc_id in doc_ids if doc_id in set(seen)], vectors=vectors, fields_only=fields_only, fits=fits
+            [doc_id for doc_id in doc_ids if doc_id in seen], vectors=vectors, fields_only=fields_only, fits=fits
         )
-        by_id = {document.doc_id: document for document in found if document is not None}
+        by_id = {document.doc_id: self._shown(document) for document in found if document is not None}
         return [by_id.get(doc_id) for doc_id in doc_ids]
 
     def get_small_document(self, doc_id: str, *, fields_only: FieldsOnly = False) -> Document | None:
@@ -255,7 +265,7 @@ class BoundRecords:
         fits: Fits | None = None,
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
-        return self._records.list_documents(
+        rows = self._records.list_documents(
             self._boundary.where(where),
             after=after,
             limit=limit,
@@ -265,11 +275,28 @@ class BoundRecords:
             fields_only=fields_only,
             fits=fits,
         )
+        return [(position, self._shown(document)) for position, document in rows] if self._bounds.hidden else rows
+
+    def _shown(self, document: Document) -> Document:
+        """The document as the caller sees it."""
+        if not self._bounds.hidden or not document.fields.get("versions"):
+            return document
+        # A fact has its earlier values without their origins. VERSIONS has them with these.
+        return replace(document, fields={**document.fields, "versions": ""})
 
     def distinct_texts(
         self, field: str, *, after: str = "", within: tuple[str, str] | None = None, limit: int
     ) -> list[str]:
         """See RecordEngine."""
+        if not self._bounds.hidden:
+            return self._distinct(field, after, within, limit)
+        shown: list[str] = []
+        while len(shown) < limit and (texts := self._distinct(field, after, within, _STEP)):
+            shown += [text for text in texts if self._shows(field, text)]
+            after = texts[-1]
+        return shown[:limit]
+
+    def _distinct(self, field: str, after: str, within: tuple[str, str] | None, limit: int) -> list[str]:
         spans = self._boundary.spans(field)
         if spans is None:
             return self._records.distinct_texts(field, after=after, within=within, limit=limit)
@@ -278,6 +305,11 @@ class BoundRecords:
             span = (max(first, within[0]), min(end, within[1])) if within else (first, end)
             found += self._records.distinct_texts(field, after=after, within=span, limit=limit - len(found))
         return found
+
+    def _shows(self, field: str, text: str) -> bool:
+        """Whether a document with this text exists for the caller."""
+        where = replace(_HIDDEN_TOO, expression=Condition(field, Operator.EQ, (text,)))
+        return bool(self.list_documents(where, limit=1, fields_only=True))
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""
@@ -319,6 +351,10 @@ class BoundRecords:
     def search_keywords(self, query: str, among: PassageIds | None = None) -> KeywordScores:
         """See RecordEngine."""
         return self._records.search_keywords(query, self._own(among))
+
+    def sourced(self, scope: Scope) -> Scope:
+        """See RecordEngine."""
+        return self._boundary.sourced(scope)
 
     def may_change(self, scope: Scope) -> bool:
         """See RecordEngine."""
@@ -391,92 +427,12 @@ class BoundRecords:
         raise refused()
 
 
-class BoundRecordTransaction:
-    """See RecordTransaction."""
-
-    def __init__(self, records: RecordTransaction, collection: Collection, bounds: Bounds) -> None:
-        self._records = records
-        self._boundary = _Boundary(collection, bounds)
-
-    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
-        """See RecordTransaction."""
-        found = self._records.get_documents(doc_ids, vectors=vectors)
-        return [document if document and self._boundary.admits(document) else None for document in found]
-
-    def list_documents(
-        self,
-        where: RecordFilter,
-        *,
-        after: int = 0,
-        limit: int,
-        vectors: bool = False,
-        descending: bool = False,
-        fields_only: FieldsOnly = False,
-    ) -> list[tuple[int, Document]]:
-        """See RecordTransaction."""
-        return self._records.list_documents(
-            self._boundary.where(where),
-            after=after,
-            limit=limit,
-            vectors=vectors,
-            descending=descending,
-            fields_only=fields_only,
-        )
-
-    def count_documents(self, where: RecordFilter) -> int:
-        """See RecordTransaction."""
-        return self._records.count_documents(self._boundary.where(where))
-
-    def count_all(self) -> int:
-        """See RecordTransaction."""
-        return self._records.count_all()
-
-    def sourced(self, scope: Scope) -> Scope:
-        """See RecordTransaction."""
-        return self._boundary.sourced(scope)
-
-    def may_change(self, scope: Scope) -> bool:
-        """See RecordTransaction."""
-        return self._boundary.may_change(scope)
-
-    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
-        """See RecordTransaction."""
-        return self._boundary.related(self._records, query, writing=True)
-
-    def put_document(self, write: DocumentWrite) -> WriteReceipt:
-        """See RecordTransaction."""
-        return self._records.put_document(self._boundary.put(write))
-
-    def update_document(self, update: DocumentUpdate) -> WriteReceipt:
-        """See RecordTransaction."""
-        return self._records.update_document(self._boundary.update(update))
-
-    def delete_document(
-        self,
-        doc_id: str,
-        *,
-        change: ChangeType | None,
-        details: str = "",
-        visible: Callable[[Document], bool] | None = None,
-    ) -> WriteReceipt:
-        """See RecordTransaction."""
-        self._boundary.check_writable()
-        seen = _both(self._boundary.changeable, visible)
-        return self._records.delete_document(doc_id, change=change, details=details, visible=seen)
-
-    def delete_documents(
-        self, where: RecordFilter, *, change: ChangeType | None, details: str = ""
-    ) -> BulkDeleteReceipt:
-        """See RecordTransaction."""
-        own = self._boundary.to_remove(self._records, where)
-        return self._records.delete_documents(own, change=change, details=details)
-
-
 def _exists(field: str) -> Expression:
     return AllOf((Condition(field, Operator.EXISTS, (True,)),))
 
 
-def _both(one: Callable[[Document], bool], other: Callable[[Document], bool] | None) -> Callable[[Document], bool]:
+def both(one: Callable[[Document], bool], other: Callable[[Document], bool] | None) -> Callable[[Document], bool]:
+    """A function that tells whether both conditions hold; None always does."""
     return one if other is None else lambda document: one(document) and other(document)
 
 

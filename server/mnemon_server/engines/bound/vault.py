@@ -11,7 +11,8 @@ from mnemon_server.domain.namespaces import encode_namespace
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.rules import RULES_STAMP
 from mnemon_server.engines.bound.events import BoundEvents
-from mnemon_server.engines.bound.records import BoundRecords, BoundRecordTransaction, refused
+from mnemon_server.engines.bound.records import BoundRecords, refused
+from mnemon_server.engines.bound.transaction import BoundRecordTransaction
 from mnemon_server.engines.past import PastRecords
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.engines.promises.marks import Marks
@@ -27,7 +28,7 @@ class BoundVault:
         """The vault belongs to the caller, who closes it."""
         self._vault = vault
         self._bounds = bounds
-        self._owner = bounds.digest(vault.changes.origin, b"requests").hex()
+        self._owner = bounds.owner(vault.changes.origin)
         self._collections: dict[Collection, BoundRecords] = {}
         self._events = BoundEvents(vault.events, bounds, self._owner)
 
@@ -71,7 +72,11 @@ class BoundVault:
     ) -> Future[TransactionReceipt]:
         """See Vault."""
         owned = self._bounds.request(request, self._owner) if request else None
-        return self._vault.transact(lambda tx: program(BoundTransaction(tx, self._bounds)), request=owned)
+        return self._vault.transact(lambda tx: program(self.within(tx)), request=owned)
+
+    def within(self, tx: VaultTransaction) -> "BoundTransaction":
+        """A transaction of the whole vault as it is within the bounds."""
+        return BoundTransaction(tx, self._bounds)
 
     def is_answered(self, request_id: str) -> bool:
         """See Vault."""

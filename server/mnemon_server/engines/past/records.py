@@ -291,6 +291,10 @@ class PastRecords:
         """See RecordEngine."""
         _refuse()
 
+    def sourced(self, scope: Scope) -> Scope:
+        """See RecordEngine."""
+        return scope
+
     def may_change(self, scope: Scope) -> bool:
         """See RecordEngine."""
         return False

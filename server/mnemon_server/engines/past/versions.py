@@ -6,7 +6,15 @@ from datetime import datetime
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.encoding import SCOPE_FIELDS, document_matches
 from mnemon_server.domain.errors import InvalidOperationError
-from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator, RecordFilter
+from mnemon_server.domain.filters import (
+    METADATA_PREFIX,
+    AllOf,
+    Condition,
+    Expression,
+    Operator,
+    RecordFilter,
+    fields_of,
+)
 from mnemon_server.domain.history import Version, stored_version
 from mnemon_server.engines.promises.records import RecordEngine
 
@@ -73,13 +81,5 @@ def _shared(expression: Expression | None) -> Iterator[Expression]:
     for part in parts:
         if isinstance(part, AllOf):
             yield from _shared(part)
-        elif all(field in _SHARED or field.startswith(METADATA_PREFIX) for field in _fields(part)):
+        elif all(field in _SHARED or field.startswith(METADATA_PREFIX) for field in fields_of(part)):
             yield part
-
-
-def _fields(expression: Expression) -> Iterator[str]:
-    if isinstance(expression, Condition):
-        yield expression.field
-    else:
-        for part in expression.parts:
-            yield from _fields(part)

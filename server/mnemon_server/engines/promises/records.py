@@ -206,6 +206,9 @@ class RecordEngine(Protocol):
         query: no character has a special meaning. A collection without `words` returns nothing. `among` must ascend.
         """
 
+    def sourced(self, scope: Scope) -> Scope:
+        """The scope with the origin that the caller's records get. Raises PermissionDeniedError for a foreign one."""
+
     def may_change(self, scope: Scope) -> bool:
         """Whether the caller may change records whose scope has this origin."""
 
@@ -312,10 +315,10 @@ class RecordTransaction(Protocol):
         """
 
     def sourced(self, scope: Scope) -> Scope:
-        """The scope with the origin that the caller's records get. Raises PermissionDeniedError for a foreign one."""
+        """See RecordEngine."""
 
     def may_change(self, scope: Scope) -> bool:
-        """Whether the caller may change records whose scope has this origin."""
+        """See RecordEngine."""
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""

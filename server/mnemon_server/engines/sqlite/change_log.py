@@ -133,10 +133,13 @@ def _conditions(where: ChangeFilter) -> tuple[str, list[Any]]:
         said = "CASE WHEN json_valid(details) THEN json_extract(details, '$.conversation') = ? ELSE 0 END"
         conditions += f" AND type = ? AND {said}"
         parameters += [ChangeType.EPISODIC_SAVED.value, where.conversation]
-    if where.bounds:
+    if where.bounds.is_bound:
         condition, values = _within(where.bounds)
         conditions += f" AND {condition}"
         parameters += values
+    for origin, name in where.bounds.hidden:
+        conditions += " AND NOT (origin = ? AND origin_name = ?)" if name else " AND origin <> ?"
+        parameters += [origin, name] if name else [origin]
     return conditions, parameters
 
 

@@ -279,6 +279,10 @@ class SQLiteCollection:
         with self._connections.lend() as connection:
             return self._tables.keywords.search(connection, query, among, context_weight=self._ranking.context_weight)
 
+    def sourced(self, scope: Scope) -> Scope:
+        """See RecordEngine."""
+        return scope
+
     def may_change(self, scope: Scope) -> bool:
         """See RecordEngine."""
         return True

@@ -27,7 +27,6 @@ from mnemon_server.domain.errors import (
 )
 from mnemon_server.domain.validation import refuse, request_id_violations, revision_violations
 from mnemon_server.engines.promises.change_log import ChangeLog
-from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.catch_up import BridgeCatchUp
@@ -46,6 +45,7 @@ from mnemon_server.services.bridge.settling import BatchSettling
 from mnemon_server.services.bridge.state import State
 from mnemon_server.services.bridge.steps import BridgeSteps, resumed
 from mnemon_server.services.events.pruning import EventPruning
+from mnemon_server.services.quarantine.store import QuarantineStore
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.writing.writes import request_key
 
@@ -99,9 +99,9 @@ class Bridge:
     def __init__(
         self,
         vault: Vault,
-        events: EventEngine,
         semantic: SemanticStore,
         *,
+        quarantine: QuarantineStore,
         offload: Offload,
         pruning: EventPruning | None = None,
         extractors: Extractors = NO_EXTRACTORS,
@@ -111,25 +111,25 @@ class Bridge:
 
         Args:
             vault: stores the log, the statements, and the state of the bridge.
-            timeline: has the events that the log names.
             semantic: saves the statements.
+            quarantine: says what nothing is made of.
             offload: runs the reads.
             pruning: removes events of the timeline.
             extractors: make statements of conversations.
             retry_s: seconds until the first retry of what failed, which double with each retry, and the most seconds
                 between two retries.
         """
-        self._vault = vault
+        self._vault, events = vault, vault.events
         self._offload = offload
         self._retry_first_s, self._retry_max_s = retry_s
         self._ledger = BridgeLedger(vault, offload)
         pending = PendingBatches(vault, self._ledger, extractors.settings.batch, offload)
-        self._steps = BridgeSteps(vault, events, semantic, self._ledger, pending, offload)
-        self._catch_up = BridgeCatchUp(vault, events, self._ledger, self._steps, offload)
+        self._steps = BridgeSteps(vault, events, semantic, self._ledger, pending, quarantine, offload)
+        self._catch_up = BridgeCatchUp(vault, events, self._ledger, self._steps, quarantine, offload)
         self._queue = BridgeQueue(vault.changes)
         # What the bridge and the extraction change is changed in turn.
         self._turn = asyncio.Lock()
-        reader = ConversationReader(events, semantic, extractors.settings.context, offload)
+        reader = ConversationReader(quarantine, semantic, extractors.settings.context, offload)
         settling = BatchSettling(
             vault, semantic, self._ledger, pending, reader, pruning or EventPruning(events, offload)
         )

@@ -24,6 +24,7 @@ from mnemon_server.services.bridge.ledger import BridgeLedger
 from mnemon_server.services.bridge.reconciliation import LINKS_FIELD
 from mnemon_server.services.bridge.state import CatchUp
 from mnemon_server.services.bridge.steps import READ_MAX, BridgeSteps
+from mnemon_server.services.quarantine.store import QuarantineStore
 from mnemon_server.services.semantic.event_links import links_of
 
 IDS_MAX = 1_000
@@ -38,13 +39,20 @@ class BridgeCatchUp:
     """Closes a gap in steps; after a restart, it continues with the interrupted step."""
 
     def __init__(
-        self, vault: Vault, events: EventEngine, ledger: BridgeLedger, steps: BridgeSteps, offload: Offload
+        self,
+        vault: Vault,
+        events: EventEngine,
+        ledger: BridgeLedger,
+        steps: BridgeSteps,
+        quarantine: QuarantineStore,
+        offload: Offload,
     ) -> None:
         self._log = vault.changes
         self._records = vault.collection(SEMANTIC)
         self._events = events
         self._ledger = ledger
         self._steps = steps
+        self._hides = quarantine.hides
         self._offload = offload
         self._missed: Sequences | None = None
 
@@ -125,7 +133,7 @@ class BridgeCatchUp:
         policy = self._ledger.policy
         stored = await self._offload(self._events.read, sequences)
         segment_count = self._events.status().segment_count
-        items = await self._offload(items_of_timeline, stored, policy, segment_count=segment_count)
+        items = await self._offload(items_of_timeline, stored, policy, self._hides, segment_count=segment_count)
         if await self._steps.save(version, items, policy):
             # Events that are gone by now are skipped.
             self._ledger.move(timeline_sequence=sequences[-1])

@@ -18,7 +18,9 @@ from mnemon_server.domain.origins import Origin, least_trusted, less_trusted, no
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticFilter, SemanticMatch, SimilarQuery
 from mnemon_server.engines.promises.events import EventEngine
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.background.offload import Offload
+from mnemon_server.services.quarantine.store import QuarantineStore
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.wire.events import decode
 
@@ -49,17 +51,32 @@ class ConversationReader:
 
     def __init__(
         self,
-        events: EventEngine,
+        quarantine: QuarantineStore,
         semantic: SemanticStore,
         limits: ContextLimits,
         offload: Offload,
         clock: Clock = system_clock,
     ) -> None:
-        self._events = events
-        self._semantic = semantic
+        self._quarantine = quarantine
+        self._whole_semantic = semantic
         self._limits = limits
         self._offload = offload
         self._clock = clock
+
+    # An extractor gets nothing that is in quarantine: its answers would repeat it.
+
+    @property
+    def _events(self) -> EventEngine:
+        return self._quarantine.shown.events
+
+    @property
+    def _semantic(self) -> SemanticStore:
+        whole = self._whole_semantic
+        return whole.over(self._quarantine.shown) if self._quarantine.hidden else whole
+
+    def shown_in(self, tx: VaultTransaction) -> VaultTransaction:
+        """A transaction without what is in quarantine, in which answers are saved."""
+        return self._quarantine.shown_in(tx)
 
     async def messages(self, sequences: Sequence[int]) -> list[Event]:
         """The messages that still exist, in their order."""

@@ -40,9 +40,9 @@ class ExtractedBatch:
     programs: Sequence[SaveProgram | MnemonError]
     sources: Mapping[str, Event]
 
-    def save(self, tx: VaultTransaction) -> tuple[Tally, bool]:
+    def save(self, tx: VaultTransaction, shown: VaultTransaction) -> tuple[Tally, bool]:
         """Saves all of the statements, except where a message was erased in the meantime. Returns the counts, and
-        whether a message was erased.
+        whether a message was erased. `shown` has the records of the transaction that are not in quarantine.
 
         Raises:
             ThrottledError: there is no room for all of them.
@@ -54,7 +54,7 @@ class ExtractedBatch:
             if isinstance(program, MnemonError):
                 tally.skip(Skip.INVALID)
             elif erased.isdisjoint(statement.message_ids):
-                save_statement(tx, program, [self.sources[each] for each in statement.message_ids], tally)
+                save_statement(shown, program, [self.sources[each] for each in statement.message_ids], tally)
         return tally, bool(erased)
 
 

@@ -1,6 +1,6 @@
 """Turns entries of the log and events of the timeline into items for the bridge."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -8,6 +8,7 @@ from mnemon_server.domain.bridge import RoutingPolicy
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.events import Event, StoredEvent
+from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.services.bridge.pending import StoredMessage
 from mnemon_server.services.bridge.routing import Skip, is_extracted, skip_reason
@@ -28,6 +29,10 @@ FOLLOWED = ChangeFilter(
 )
 
 
+Hides = Callable[[Scope], bool]
+"""Whether records with the origin of a scope are in quarantine."""
+
+
 def runs_of(changes: Sequence[Change]) -> Iterator[list[Change]]:
     """The changes in their order: consecutive saved events together, every other change on its own."""
     for kind, run in groupby(changes, key=lambda change: change.type):
@@ -38,7 +43,7 @@ def runs_of(changes: Sequence[Change]) -> Iterator[list[Change]]:
 
 
 def items_of_log(
-    events: EventEngine, changes: Sequence[Change], policy: RoutingPolicy, *, taken_through: int
+    events: EventEngine, changes: Sequence[Change], policy: RoutingPolicy, hides: Hides, *, taken_through: int
 ) -> list[Item]:
     """The items for saved events; those up to `taken_through` were handled before. Reads the timeline."""
     said = [details_of(change) for change in changes]
@@ -65,13 +70,15 @@ def items_of_log(
         if found is not None and found.sequence <= taken_through:
             items.append(Item({"position": change.sequence}))
         elif skip is None and found is not None:
-            items.append(_item_of(decoded[change.record_id], found.sequence, progress, is_message=is_message))
+            items.append(_item_of(decoded[change.record_id], found.sequence, progress, hides, is_message=is_message))
         else:
             items.append(Item(progress, skip=skip or Skip.GONE))
     return items
 
 
-def items_of_timeline(events: Sequence[StoredEvent], policy: RoutingPolicy, *, segment_count: int) -> list[Item]:
+def items_of_timeline(
+    events: Sequence[StoredEvent], policy: RoutingPolicy, hides: Hides, *, segment_count: int
+) -> list[Item]:
     """The items for events that the log no longer names."""
     items = []
     for stored in events:
@@ -85,7 +92,7 @@ def items_of_timeline(events: Sequence[StoredEvent], policy: RoutingPolicy, *, s
         }
         is_message = is_extracted(policy, event.event_type, event.conversation)
         skip = None if is_message else skip_reason(policy, event.event_type, event.importance)
-        item = _item_of(event, stored.sequence, progress, is_message=is_message)
+        item = _item_of(event, stored.sequence, progress, hides, is_message=is_message)
         items.append(Item(progress, skip=skip) if skip else item)
     return items
 
@@ -104,7 +111,9 @@ def _skip_reason(policy: RoutingPolicy, said: dict[str, Any], is_message: bool) 
     return skip_reason(policy, said["event_type"], said["importance"])
 
 
-def _item_of(event: Event, sequence: int, progress: dict[str, Any], *, is_message: bool) -> Item:
+def _item_of(event: Event, sequence: int, progress: dict[str, Any], hides: Hides, *, is_message: bool) -> Item:
+    if hides(event.scope):
+        return Item(progress, skip=Skip.QUARANTINED)
     if not event.content.strip():
         return Item(progress, skip=Skip.NO_CONTENT)
     if not is_message:

@@ -111,7 +111,8 @@ class ExtractionPreviews:
 
         def program(tx: VaultTransaction) -> str:
             nonlocal saved
-            saved = [_saved(tx, each) for each in batch.programs]
+            shown = self._reader.shown_in(tx)
+            saved = [_saved(shown, each) for each in batch.programs]
             raise _TakenBackError
 
         with suppress(_TakenBackError):

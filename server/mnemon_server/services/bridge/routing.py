@@ -55,6 +55,8 @@ class Skip(StrEnum):
     """It could not be saved in any attempt, although others could; the log says why."""
     NOT_EXTRACTED = "not_extracted"
     """The extractor's answers about its conversation were refused in every attempt."""
+    QUARANTINED = "quarantined"
+    """Its source was in quarantine."""
 
 
 def skip_reason(policy: RoutingPolicy, event_type: str, importance: float | None) -> Skip | None:

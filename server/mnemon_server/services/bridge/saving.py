@@ -72,8 +72,9 @@ class Batch:
     programs: Sequence[SaveProgram | MnemonError]
     """One for each item with an event."""
 
-    def save(self, tx: VaultTransaction, pending: PendingWrites) -> Tally:
+    def save(self, tx: VaultTransaction, shown: VaultTransaction, pending: PendingWrites) -> Tally:
         """Saves the items in their order, up to the first for which there is no room; adds messages to `pending`.
+        `shown` has the records of the transaction that are not in quarantine.
 
         Raises:
             ThrottledError: there was no room for the first one.
@@ -86,7 +87,7 @@ class Batch:
                     pending.add(item.message)
                     tally.queued += 1
                 else:
-                    _handle(tx, item, programs, tally, erased)
+                    _handle(shown, item, programs, tally, erased)
             except ThrottledError:
                 # It refuses before it writes, so there is nothing to undo.
                 if not number:

@@ -86,7 +86,7 @@ class BatchSettling:
 
             def program(tx: VaultTransaction, state: State, pending: PendingWrites) -> State:
                 nonlocal is_erased
-                tally, is_erased = statements.save(tx)
+                tally, is_erased = statements.save(tx, self._reader.shown_in(tx))
                 pending.remove(batch)
                 gone: dict[str, int] = {} if is_whole else {Skip.GONE: len(batch.sequences) - len(messages)}
                 return state.counted(linked=tally.linked, skipped=gone).extracting(

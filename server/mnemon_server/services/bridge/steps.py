@@ -27,6 +27,7 @@ from mnemon_server.services.bridge.routing import Skip
 from mnemon_server.services.bridge.saving import Item, Tally, can_save, prepared
 from mnemon_server.services.bridge.state import State, Suspension
 from mnemon_server.services.feed.identity import details_of
+from mnemon_server.services.quarantine.store import QuarantineStore
 from mnemon_server.services.semantic.store import SemanticStore
 
 READ_MAX = 256
@@ -51,6 +52,7 @@ class BridgeSteps:
         semantic: SemanticStore,
         ledger: BridgeLedger,
         pending: PendingBatches,
+        quarantine: QuarantineStore,
         offload: Offload,
     ) -> None:
         self._vault = vault
@@ -60,6 +62,7 @@ class BridgeSteps:
         self._records = vault.collection(SEMANTIC)
         self._ledger = ledger
         self._pending = pending
+        self._quarantine = quarantine
         self._offload = offload
         self._batch_max = BATCH_MAX
         self._attempts = 0
@@ -124,7 +127,9 @@ class BridgeSteps:
         change, state = run[0], self._ledger.state
         if change.type is ChangeType.EPISODIC_SAVED:
             policy = self._ledger.policy
-            items = await self._offload(items_of_log, self._events, run, policy, taken_through=state.taken_through)
+            through = state.taken_through
+            hides = self._quarantine.hides
+            items = await self._offload(items_of_log, self._events, run, policy, hides, taken_through=through)
             items[-1] = replace(items[-1], progress={**items[-1].progress, "position": end})
             return await self.save(version, items, policy)
         if change.sequence <= state.ahead:
@@ -159,7 +164,7 @@ class BridgeSteps:
             def program(tx: VaultTransaction, state: State) -> State:
                 nonlocal tally, changed
                 pending = self._pending.writes(tx)
-                tally, changed = batch.save(tx, pending), pending.changed
+                tally, changed = batch.save(tx, self._quarantine.shown_in(tx), pending), pending.changed
                 return tally.applied(state)
 
             await self._ledger.commit(version, program)

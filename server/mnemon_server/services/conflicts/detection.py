@@ -122,6 +122,9 @@ class Reader(Protocol):
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
 
+    def sourced(self, scope: Scope) -> Scope:
+        """See RecordEngine."""
+
     def may_change(self, scope: Scope) -> bool:
         """See RecordEngine."""
 

@@ -60,6 +60,7 @@ class Plan:
 def plan_save(reader: Reader, registry: MergeRuleRegistry, new: NewSemantic, *, now: datetime) -> Plan:
     """The outcome of saving a statement at a time. RuleNotFoundError if the named rule does not exist."""
     candidate = as_candidate(new, now)
+    candidate = replace(candidate, scope=reader.sourced(candidate.scope))
     duplicate = find_duplicate(reader, candidate)
     if duplicate is not None:
         return Plan(candidate=candidate, duplicate=duplicate)
@@ -72,10 +73,15 @@ def plan_save(reader: Reader, registry: MergeRuleRegistry, new: NewSemantic, *, 
     worst = found.opponents[0].memory if found.opponents else None
     settled = (
         _settle(candidate, worst, rule)
-        if resolve and worst and may_settle(candidate.scope, worst.scope) and reader.may_change(worst.scope)
+        if resolve and worst and may_settle(candidate.scope, worst.scope) and _may_change(reader, candidate, worst)
         else None
     )
     return Plan(candidate=candidate, rule=rule.name, found=found, settled=settled)
+
+
+def _may_change(reader: Reader, *statements: SemanticMemory) -> bool:
+    """Whether the caller may change statements with these origins; a new one may be from a source in quarantine."""
+    return all(reader.may_change(each.scope) for each in statements)
 
 
 def as_candidate(new: NewSemantic, now: datetime) -> SemanticMemory:

@@ -5,7 +5,7 @@ from both the conversation and the message's id. Fields that events lack are sto
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from hashlib import blake2b
@@ -104,6 +104,23 @@ def is_trusted(stored: StoredMessage, least: Origin) -> bool:
     """Whether a message is trusted at least as much as `least`, or as the origin of its role."""
     of_role = _ORIGINS.get(stored.message.role, Origin.AGENT)
     return trust(stored.origin) >= min(trust(least), trust(of_role))
+
+
+def without_loose_calls(newest: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """The messages, newest first, without calls of tools whose answers are missing: models refuse such calls. While
+    only answers follow a message, its calls may still be answered.
+    """
+    kept, answered, may_be_running = list[StoredMessage](), set[str](), True
+    for stored in newest:
+        message = stored.message
+        calls = message.tool_calls if may_be_running else tuple(c for c in message.tool_calls if c.id in answered)
+        if message.tool_call_id:
+            answered.add(message.tool_call_id)
+        else:
+            may_be_running = False
+        if calls or message.content or not message.tool_calls:
+            kept.append(stored._replace(message=replace(message, tool_calls=calls)))
+    return kept
 
 
 def says_the_same(stored: Message, asked: Message) -> bool:

@@ -47,6 +47,7 @@ from mnemon_server.services.conversations.messages import (
     message_id_of,
     says_the_same,
     to_event,
+    without_loose_calls,
 )
 from mnemon_server.services.events.checks import limit_violations
 from mnemon_server.services.events.store import EventStore
@@ -145,7 +146,8 @@ class ConversationStore:
         newest = MessageQuery(newest_first=True, limit=query.max_messages or CONTEXT_MESSAGES_DEFAULT)
         page = await read_within(room, self._offload, _page, engine, _selection(conversation), newest)
         least = query.min_trust
-        messages = [each for each in page.messages if least is None or is_trusted(each, least)]
+        trusted = [each for each in page.messages if least is None or is_trusted(each, least)]
+        messages = without_loose_calls(trusted)
         count = await self._offload(engine.count, _selection(conversation)) - len(page.messages) + len(messages)
         excluded = less_trusted(least) if least else ()
         summaries = replace(_selection(conversation, frozenset({SUMMARY_TYPE})), without=excluded)

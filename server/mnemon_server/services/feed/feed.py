@@ -270,13 +270,13 @@ class ChangeFeed:
         watcher.heartbeat_s = query.heartbeat_s or self._heartbeat_default_s
         watcher.position, watcher.cursor = position, self._cursors.write(position)
         watcher.last = _LastSent(position, asyncio.get_running_loop().time(), query.start is Edge.NOW)
-        return Started(watcher.cursor, watcher.heartbeat_s, None if self._bounds else state.first_time)
+        return Started(watcher.cursor, watcher.heartbeat_s, None if self._bounds.is_bound else state.first_time)
 
     def _note_step(self, watcher: Watcher, step: _Step) -> None:
         """Moves the watcher to the end of a step."""
         if step.position != watcher.position:
             watcher.position, watcher.cursor = step.position, self._cursors.write(step.position)
-        watcher.head_time = None if self._bounds else step.head_time
+        watcher.head_time = None if self._bounds.is_bound else step.head_time
 
     def _message(self, step: _Step, watcher: Watcher, before: _LastSent) -> Any:
         """The step's changes, or a heartbeat."""
@@ -343,7 +343,7 @@ class ChangeFeed:
         if step.caught_up and not last.caught_up:
             return last.time
         # A caller with bounds is not told when others write.
-        if step.position != last.position and not self._bounds:
+        if step.position != last.position and not self._bounds.is_bound:
             return last.time + min(PROGRESS_S, watcher.heartbeat_s)
         return watcher.progress_time
 
@@ -417,7 +417,7 @@ class ChangeFeed:
         of recorded events.
         """
         step = _shortened(step, step.changes, _count_within(step.changes, bytes_max))
-        if self._bounds:
+        if self._bounds.is_bound:
             step = replace(step, changes=tuple(map(without_foreign, step.changes)))
         if full and step.changes:
             records = self._records.read(step.changes, bytes_max)

@@ -18,6 +18,7 @@ from mnemon_server.domain.filters import (
     FieldTypes,
     NoneOf,
     Operator,
+    RefersTo,
     placed,
 )
 from mnemon_server.domain.records import MetadataValue, value_type
@@ -121,3 +122,5 @@ def _mapped(expression: Expression, change: Callable[[Condition], Condition]) ->
             return AnyOf(tuple(_mapped(part, change) for part in parts))
         case NoneOf(parts):
             return NoneOf(tuple(_mapped(part, change) for part in parts))
+        case RefersTo():
+            return expression

@@ -61,6 +61,11 @@ class Access:
 
         return admit
 
+    def concerns_tenant(self, method: Method) -> bool:
+        """Whether a method concerns the whole tenant."""
+        permission = self._permissions.get(method.path)
+        return permission is not None and permission.whole_tenant
+
     def watched(self, method: Method, inner: Answer) -> Answer:
         """The answer. A stream ends when its credential does."""
         if self._identities is None or method.exempt or method.single:

@@ -115,6 +115,8 @@ class Call:
     """Around a piece of long work, which gives way to short calls."""
     is_known: bool = False
     """Whether its credential was valid."""
+    whole_tenant: bool = False
+    """Whether its method concerns the whole tenant, also what is in quarantine."""
     records: tuple[str, ...] = ()
     """The ids that its request and answer name, if the audit log gets it."""
     traceparent: str = ""

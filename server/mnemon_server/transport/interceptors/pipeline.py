@@ -113,6 +113,7 @@ class Pipeline:
         answer = _received(self._answer(method), receive, steps.limiter.limits(method), steps.limiter.large)
         begin = steps.tracing.of(method) if steps.tracing else None
         answer = steps.access.watched(method, answer)
+        answer = _reaching(answer) if steps.access.concerns_tenant(method) else answer
         door = method.path.removeprefix("/")
         return _guarded(answer, MethodLog(method), door, steps.access.of(method), begin, self._observers(method))
 
@@ -135,6 +136,16 @@ class Pipeline:
         answer = steps.codec.single(method, behaviour, ids)
         # A long upload is not a fault.
         return answer if handler.request_streaming else steps.deadline.limited(answer)
+
+
+def _reaching(answer: Answer) -> Answer:
+    """The answer of a method that concerns the whole tenant."""
+
+    async def call(requests: Any, context: Exchange) -> Any:
+        current_call.get().whole_tenant = True
+        return await answer(requests, context)
+
+    return call
 
 
 def _received(answer: Answer, receive: Receive | None, limits: Limits | None, large: Turns) -> Answer:

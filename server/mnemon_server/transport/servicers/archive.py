@@ -6,13 +6,14 @@ from contextlib import aclosing
 from mnemon.v1 import archive_pb2 as pb
 from mnemon.v1 import archive_pb2_grpc
 
+from mnemon_server.domain.access import Role
 from mnemon_server.domain.archive import ImportStart
-from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.errors import InvalidArgumentError, PermissionDeniedError
 from mnemon_server.services.archive.importing import ImportItem
 from mnemon_server.services.background.offload import Pause
 from mnemon_server.transport.convert import archive as convert
 from mnemon_server.transport.incidents import report
-from mnemon_server.transport.interceptors.base import Context, piece_of_work
+from mnemon_server.transport.interceptors.base import Context, current_call, piece_of_work
 from mnemon_server.transport.tenancy import TenantServicer
 
 
@@ -23,13 +24,16 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
         self, request: pb.ExportRecordsRequest, context: Context
     ) -> AsyncIterator[pb.ExportRecordsResponse]:
         selection = convert.read_export(request)
-        # If the client leaves midway, the export ends before the vault is released.
-        async with (
-            self.vault(context) as vault,
-            aclosing(vault.archive.export(selection, vectors=not request.omit_vectors)) as messages,
-        ):
-            async for message in messages:
-                yield convert.export_to_pb(message)
+        async with self.vault(context) as vault:
+            # An export without these records would look complete.
+            if vault.quarantine.hidden and current_call.get().principal.role < Role.ADMIN:
+                raise PermissionDeniedError(
+                    "records are in quarantine: until they are released, only admins may export"
+                )
+            # If the client leaves midway, the export ends before the vault is released.
+            async with aclosing(vault.archive.export(selection, vectors=not request.omit_vectors)) as messages:
+                async for message in messages:
+                    yield convert.export_to_pb(message)
 
     async def ImportRecords(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.ImportRecordsRequest], context: Context

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mnemon_server.services.events.store import EventStore
 if TYPE_CHECKING:
     from mnemon_server.services.events.store import EventStore
-    from mnemon_server.services.vaults import VaultLease
+    from mnemon_server.services.leases import VaultLease
 
 
 # Runs of events from a stream: recorded in order of arrival, with several runs in progress at once.

@@ -18,6 +18,8 @@ from mnemon_server.domain.filters import (
     NoneOf,
     Operator,
     RecordFilter,
+    RefersTo,
+    fields_of,
     matches,
 )
 from mnemon_server.domain.records import MetadataValue
@@ -36,13 +38,7 @@ from mnemon_server.engines.sqlite.tables import Tables, encode_texts, unusual
 
 def holds_usually(expression: Expression, usual: UsualText) -> bool:
     """Whether a filter compares only the fields of the index, and holds for every document with the usual text."""
-    return _fields(expression) <= {usual.field, *usual.compared} and _truth(expression, usual) is True
-
-
-def _fields(expression: Expression) -> set[str]:
-    if isinstance(expression, Condition):
-        return {expression.field}
-    return {field for part in expression.parts for field in _fields(part)}
+    return {*fields_of(expression)} <= {usual.field, *usual.compared} and _truth(expression, usual) is True
 
 
 def _truth(expression: Expression, usual: UsualText) -> bool | None:
@@ -56,6 +52,8 @@ def _truth(expression: Expression, usual: UsualText) -> bool | None:
             return _any(_truth(part, usual) for part in parts)
         case NoneOf(parts):
             return _negated(_any(_truth(part, usual) for part in parts))
+        case RefersTo():
+            return None
 
 
 def _any(truths: Iterable[bool | None]) -> bool | None:
@@ -143,6 +141,27 @@ class _Compiler:
                 return f"NOT {self._condition(name, OPPOSITES[operator], values)}"
             case Condition(name, operator, values):
                 return self._condition(name, operator, values)
+            case RefersTo():
+                return self._refers(expression)
+
+    def _refers(self, expression: RefersTo) -> str:
+        own = {field.name: field.type for field in self.tables.collection.fields}
+        columns = [f'{self.row}."{name}"' for name in expression.fields]
+        others = Tables(expression.collection)
+        compiler = replace(self, tables=others, each=True, chosen="", row="r", parameters=[])
+        matching = compiler.expression(expression.where)
+        named, some = f"VALUES {', '.join(f'({column})' for column in columns)}", _ALWAYS
+        if own[expression.fields[0]] is FieldType.TEXTS:
+            [column] = columns
+            # Most lists are empty.
+            named, some = f"SELECT value FROM json_each({column})", f"{column} <> '[]'"
+        further = (
+            f"SELECT j.value FROM named JOIN {others.documents} AS n ON n.id = named.id,"
+            f' json_each(n."{expression.via}") AS j'
+        )
+        found = f"SELECT 1 FROM named CROSS JOIN {others.documents} AS r ON r.id = named.id WHERE {matching}"
+        every = f"WITH RECURSIVE named(id) AS ({named} UNION {further}) {found}"
+        return self.bind(f"({some} AND EXISTS ({every}))", *compiler.parameters)
 
     def _joined(self, operator: str, parts: Sequence[Expression], empty: str) -> str:
         return f"({operator.join(self.expression(part) for part in parts)})" if parts else empty

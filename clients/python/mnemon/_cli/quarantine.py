@@ -1,0 +1,76 @@
+"""The commands that hide the records of a source, and show them again."""
+
+import json
+
+import click
+
+from mnemon._cli import options as opt
+from mnemon._cli.session import Session
+from mnemon._values.quarantine import Quarantine, QuarantineReceipt
+from mnemon.shared.terminal import echo
+
+_ORIGIN = click.argument("origin", type=click.Choice(opt.ORIGINS))
+_NAME = click.argument("origin_name", metavar="[NAME]", default="")
+
+
+@click.group()
+def quarantine() -> None:
+    """Hide all records from a source, such as a site, until they are released; for admins.
+
+    ORIGIN says where they come from, NAME which tool, file or site that is. Without a NAME, it is all of them.
+    """
+
+
+@quarantine.command("add")
+@_ORIGIN
+@_NAME
+@click.option("--reason", default="", help="Why, for those who read the list later.")
+@opt.json_option
+def add(session: Session, *, origin: str, origin_name: str, reason: str) -> None:
+    """Hide the records of a source from all callers."""
+    receipt = session.client.quarantine.add(origin, origin_name, reason=reason)
+    if session.as_json:
+        echo(receipt.to_json())
+        return
+    since = "was in quarantine before" if receipt.existed else "is in quarantine"
+    echo(f"{_source(origin, origin_name)} {since}; hidden: {_counts(receipt)}", is_line=True)
+    if not receipt.counts:
+        echo("no record has exactly this origin and name yet; new ones will be hidden", err=True)
+
+
+@quarantine.command("list")
+@opt.json_option
+def list_quarantines(session: Session) -> None:
+    """List the sources in quarantine."""
+    found = session.client.quarantine.list()
+    if session.as_json:
+        echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
+        return
+    if not found:
+        echo("nothing is in quarantine", err=True)
+    for each in found:
+        echo(_line(each), is_line=True)
+
+
+@quarantine.command("release")
+@_ORIGIN
+@_NAME
+@opt.json_option
+def release(session: Session, *, origin: str, origin_name: str) -> None:
+    """Show the records of a source again."""
+    receipt = session.client.quarantine.release(origin, origin_name)
+    said = f"{_source(origin, origin_name)} is released; shown again: {_counts(receipt)}"
+    echo(receipt.to_json() if session.as_json else said, is_line=not session.as_json)
+
+
+def _source(origin: str, origin_name: str) -> str:
+    return f"{origin}: {origin_name}" if origin_name else f"{origin} (any name)"
+
+
+def _counts(receipt: QuarantineReceipt) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in receipt.counts.items()) or "nothing"
+
+
+def _line(each: Quarantine) -> str:
+    reason = f"  {each.reason}" if each.reason else ""
+    return f"{_source(each.origin, each.origin_name)}  since {each.create_time:%Y-%m-%d %H:%M} UTC{reason}"

@@ -1,0 +1,1 @@
+"""Quarantines: hides the records of a source, reversibly."""
