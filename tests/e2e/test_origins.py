@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from mnemon import Client, F, InvalidArgumentError, Scope, SemanticMemory
+from mnemon import Client, F, InvalidArgumentError, Scope, SemanticMemory, create_search_memory_tool
 from mnemon_server.domain.origins import Origin
 
 from tests.support.command import run
@@ -277,3 +277,34 @@ def test_the_command_stores_and_filters_by_origin(client: Client, tmp_path: Path
     assert found.returncode == 0
     assert "user says hello" in found.stdout
     assert "web says hello" not in found.stdout
+
+
+def test_a_page_that_repeats_the_user_does_not_take_the_users_words_over(client: Client) -> None:
+    said = client.remember(TEXT, type="note", user="tom", origin="user")
+    copied = client.remember(TEXT, type="note", user="tom", origin="web", origin_name="evil.example")
+    [item] = client.recall(TEXT, user="tom")
+    assert (item.record.id, item.scope.origin) == (said.memory_id, "user")
+    assert [each.id for each in item.duplicates] == [copied.memory_id]
+    assert "web" not in client.recall(TEXT, user="tom").context
+
+
+def test_an_application_keeps_what_a_page_said_from_the_search_of_a_model(client: Client) -> None:
+    config, place = {"user_id": "tess"}, ("user", "tess")
+    for origin in ("user", "web"):
+        client.facts.put(place, origin, {"content": TEXT}, origin=origin)
+        client.documents.put(f"tess-{origin}", f"{TEXT} Says the {origin}.", scope=Scope("tess", origin=origin))
+    search, trusting = (create_search_memory_tool(store=client, min_trust=least) for least in ("agent", None))
+
+    def keys(text: str) -> set[str]:
+        return {each.get("key") or each["id"] for each in json.loads(text)}
+
+    assert keys(trusting(TEXT, config=config)) == {"user", "web"}
+    assert keys(search(TEXT, config=config)) == {"user"}
+    kinds = ["fact", "document"]
+    assert keys(trusting(TEXT, kinds=kinds, config=config)) == {"user", "tess-user", "tess-web"}
+    assert keys(search(TEXT, kinds=kinds, config=config)) == {"user", "tess-user"}
+    call = f'[[ABP_TOOL:search_memory]]{{"query": "{TEXT}"}}[[END_ABP_TOOL]]'
+    [result] = client.tools.execute(call, config=config, min_trust="agent").results
+    assert result.output is not None and keys(result.output.content) == {"user"}
+    with pytest.raises(InvalidArgumentError, match=f"context.min_trust: {FIELDS}"):
+        client.tools.call("search_memory", {"query": TEXT}, config=config, min_trust="nobody")

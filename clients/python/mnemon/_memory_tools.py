@@ -147,6 +147,7 @@ def create_search_memory_tool(
     store: Client,
     instructions: str = ...,
     response_format: Literal["content"] = ...,
+    min_trust: str | None = ...,
     name: str = ...,
 ) -> SearchMemoryTool[str]: ...
 
@@ -158,6 +159,7 @@ def create_search_memory_tool(
     store: Client,
     instructions: str = ...,
     response_format: Literal["content_and_artifact"],
+    min_trust: str | None = ...,
     name: str = ...,
 ) -> SearchMemoryTool[TextAndFacts]: ...
 
@@ -169,6 +171,7 @@ def create_search_memory_tool(
     store: AsyncClient,
     instructions: str = ...,
     response_format: Literal["content"] = ...,
+    min_trust: str | None = ...,
     name: str = ...,
 ) -> SearchMemoryTool[Coroutine[Any, Any, str]]: ...
 
@@ -180,6 +183,7 @@ def create_search_memory_tool(
     store: AsyncClient,
     instructions: str = ...,
     response_format: Literal["content_and_artifact"],
+    min_trust: str | None = ...,
     name: str = ...,
 ) -> SearchMemoryTool[Coroutine[Any, Any, TextAndFacts]]: ...
 
@@ -190,18 +194,20 @@ def create_search_memory_tool(
     store: Client | AsyncClient,
     instructions: str = definitions.SEARCH_INSTRUCTIONS,
     response_format: str = "content",
+    min_trust: str | None = None,
     name: str = definitions.SEARCH_MEMORY,
 ) -> Any:
     """The tool by which a model searches its memories, by meaning and by word. Creating it calls no server.
 
-    It returns a text; with `response_format="content_and_artifact"`, the text and the facts. `namespace` is that of
-    `create_manage_memory_tool`. Raises InvalidArgumentError, a ValueError, for an unknown format, and
+    It returns a text; with `response_format="content_and_artifact"`, the text and the facts. With `min_trust`, such as
+    "agent", it leaves out records whose origin is less trusted. `namespace` is that of `create_manage_memory_tool`.
+    Raises InvalidArgumentError, a ValueError, for an unknown format, and
     ConfigurationError if the namespace is not valid.
     """
     told = replace(definitions.search_definition(instructions), name=_name(name))
     chosen = definitions.chosen_format(response_format)
     receive = _content if chosen is ResponseFormat.CONTENT else _content_and_artifact
-    send = _sender(store, definitions.SEARCH_MEMORY, namespace, receive, response_format=chosen)
+    send = _sender(store, definitions.SEARCH_MEMORY, namespace, receive, response_format=chosen, min_trust=min_trust)
 
     def search_memory(
         query: str,

@@ -7,6 +7,7 @@ from typing import Any
 
 from mnemon_server.domain.access import EVERYBODY, Principal
 from mnemon_server.domain.facts import FactMatch
+from mnemon_server.domain.origins import Origin
 from mnemon_server.domain.records import MetadataValue
 from mnemon_server.domain.tool_calls import ParseOptions, ParseResult
 
@@ -73,13 +74,14 @@ class ToolContext:
 
     `namespace` may have placeholders, which `config` fills. If it is empty, the server's setting applies, and without
     that setting `default_namespace`. An empty `actions_permitted` allows all that the server permits. `metadata` is
-    added to every fact that the call creates.
+    added to every fact that the call creates. `search_memory` excludes records that are trusted less than `min_trust`.
     """
 
     namespace: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     actions_permitted: tuple[str, ...] = ()
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    min_trust: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

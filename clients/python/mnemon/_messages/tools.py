@@ -24,6 +24,7 @@ def context(
     config: Mapping[str, Any] | None,
     actions_permitted: Iterable[str] | None,
     metadata: Mapping[str, values.MetadataValue] | None,
+    min_trust: str | None = None,
     keys: Iterable[str] = (),
 ) -> pb.ToolContext:
     """The context that an application gives to a call. Without a namespace, the configuration is passed on unchanged.
@@ -38,6 +39,7 @@ def context(
         config=needed_of(config, {*template_keys(labels), *keys}) if labels else config or {},
         actions_permitted=actions_to_pb(actions_permitted),
         metadata=metadata or {},
+        min_trust=min_trust or "",
     )
 
 

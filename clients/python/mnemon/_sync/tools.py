@@ -80,6 +80,7 @@ class Tools(Service):
         namespace: Iterable[str] | str | None = None,
         actions_permitted: Iterable[str] | None = None,
         metadata: Mapping[str, values.MetadataValue] | None = None,
+        min_trust: str | None = None,
         response_format: str = definitions.ResponseFormat.CONTENT,
         request_id: str | None = None,
         timeout: float | None = None,
@@ -87,7 +88,8 @@ class Tools(Service):
         """Runs one tool and returns its output. `arguments` are an object, or JSON as a model wrote it, which is
         repaired as in `execute`; an empty text or None means no arguments.
 
-        Every fact that is created gets this `metadata`. With `response_format="content_and_artifact"`, search_memory
+        Every fact that is created gets this `metadata`. With `min_trust`, such as "agent", search_memory leaves out
+        records whose origin is less trusted. With `response_format="content_and_artifact"`, search_memory
         also returns the facts. Raises InvalidArgumentError for wrong arguments and ToolNotFoundError for an unknown
         tool. The same `request_id` with the same call gets the same answer for 24 hours.
         """
@@ -100,6 +102,7 @@ class Tools(Service):
             config=config,
             actions_permitted=actions_permitted,
             metadata=metadata,
+            min_trust=min_trust,
             keys=tool_requests.owner_keys(tool, given),
         )
         how = {"context": about, "response_format": response_format, "request_id": request_id}
@@ -123,6 +126,7 @@ class Tools(Service):
         namespace: Iterable[str] | str | None = None,
         actions_permitted: Iterable[str] | None = None,
         metadata: Mapping[str, values.MetadataValue] | None = None,
+        min_trust: str | None = None,
         response_format: str = definitions.ResponseFormat.CONTENT,
         request_id: str | None = None,
         timeout: float | None = None,
@@ -134,7 +138,11 @@ class Tools(Service):
         The arguments are those of `call`, and `options` those of `ParseOptions`.
         """
         about = tool_requests.context(
-            namespace=namespace, config=config, actions_permitted=actions_permitted, metadata=metadata
+            namespace=namespace,
+            config=config,
+            actions_permitted=actions_permitted,
+            metadata=metadata,
+            min_trust=min_trust,
         )
         how = {"context": about, "response_format": response_format, "request_id": request_id}
         asked = request(pb.ExecuteTextRequest, text=text, options=tool_requests.options_to_pb(options), **how)

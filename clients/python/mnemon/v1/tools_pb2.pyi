@@ -287,6 +287,11 @@ class ToolContext(_message.Message):
     CONFIG_FIELD_NUMBER: _builtins.int
     ACTIONS_PERMITTED_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    MIN_TRUST_FIELD_NUMBER: _builtins.int
+    min_trust: _builtins.str
+    """search_memory leaves out records whose origin is less trusted than this one: "user", "agent", "tool", "import" or
+    "web"; see Scope. Empty includes all.
+    """
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The namespace. A label in braces, such as "{user_id}", is filled from `config`. If empty: the server's setting or,
@@ -315,10 +320,11 @@ class ToolContext(_message.Message):
         config: _struct_pb2.Struct | None = ...,
         actions_permitted: _abc.Iterable[Global___MemoryAction.ValueType] | None = ...,
         metadata: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
+        min_trust: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions_permitted", b"actions_permitted", "config", b"config", "metadata", b"metadata", "namespace", b"namespace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions_permitted", b"actions_permitted", "config", b"config", "metadata", b"metadata", "min_trust", b"min_trust", "namespace", b"namespace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

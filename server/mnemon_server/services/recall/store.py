@@ -13,6 +13,7 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.events import MESSAGE_TYPE
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.origins import trust
 from mnemon_server.domain.recall import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
@@ -273,8 +274,12 @@ def _without_duplicates(items: Iterable[RecallItem]) -> list[RecallItem]:
 
 
 def _joined(first: RecallItem, second: RecallItem) -> RecallItem:
-    ids = dict.fromkeys((*first.event_ids, *second.event_ids))
-    return replace(first, duplicates=(*first.duplicates, second.record), event_ids=tuple(ids))
+    """The more trusted of two items, at the place of the first: a page that repeats the user does not take it over."""
+    ids = tuple(dict.fromkeys((*first.event_ids, *second.event_ids)))
+    if trust(second.scope.origin) <= trust(first.scope.origin):
+        return replace(first, duplicates=(*first.duplicates, second.record), event_ids=ids)
+    duplicates = (*first.duplicates, first.record)
+    return replace(second, relevance=first.relevance, duplicates=duplicates, event_ids=ids)
 
 
 def _within(items: Sequence[RecallItem], bytes_max: int) -> tuple[list[RecallItem], bool]:

@@ -9,6 +9,7 @@ from mnemon_server.domain.errors import AnswerFullError, ConfigurationError, Inv
 from mnemon_server.domain.facts import FactFilter, FactMatch, FactQuery, PutFact, PutMode, shadow_violations
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.origins import less_trusted, not_from
 from mnemon_server.domain.recall import RecallItem, RecallQuery
 from mnemon_server.domain.records import Relevance
 from mnemon_server.domain.tools import CallTool, ListedTool, ToolContext, ToolKind, ToolOutput
@@ -18,6 +19,7 @@ from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.facts.tool_namespaces import ToolNamespaces
 from mnemon_server.services.protocols.parsing import parse_tool_calls
 from mnemon_server.services.reading.answers import Room
+from mnemon_server.services.reading.filter_expressions import joined
 from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import (
@@ -201,7 +203,8 @@ class MemoryTools:
 
     def _asked(self, call: SearchCall, context: ToolContext) -> FactQuery | RecallQuery:
         if call.is_of_facts:
-            wanted = FactFilter(namespace=self.namespaces.of(context), where=call.where)
+            untrusted = not_from(less_trusted(context.min_trust)) if context.min_trust else None
+            wanted = FactFilter(namespace=self.namespaces.of(context), where=joined([call.where, untrusted]))
             return FactQuery(filter=wanted, text=call.query, limit=call.limit, offset=call.offset)
         return RecallQuery(
             text=call.query,
@@ -210,6 +213,7 @@ class MemoryTools:
             namespace=self.namespaces.of(context) if RecordKind.FACT in call.kinds else (),
             subtree=False,
             filters=call.filters(),
+            min_trust=context.min_trust,
             limit=call.offset + call.limit,
         )
 

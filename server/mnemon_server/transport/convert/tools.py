@@ -32,6 +32,7 @@ from mnemon_server.services.background.offload import Pause, converted
 from mnemon_server.services.tools.definitions import MemoryAction
 from mnemon_server.services.tools.service import given_violations
 from mnemon_server.transport.convert.facts import match_in_pieces
+from mnemon_server.transport.convert.shared.filters import read_min_trust
 from mnemon_server.transport.convert.shared.json_values import fill_object, read_object
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.convert.shared.wire import Pieces, in_field, joined, size_of
@@ -255,6 +256,7 @@ def _context(reader: Reader, message: pb.ToolContext) -> ToolContext:
         config=read_object(reader, "context.config", message.config),
         actions_permitted=_actions(reader, "context.actions_permitted", message.actions_permitted),
         metadata=reader.metadata("context.metadata", message.metadata),
+        min_trust=read_min_trust(reader, "context.min_trust", message),
     )
 
 
