@@ -38,7 +38,7 @@ def opened(folder: Path, settings: Any = SETTINGS, clock: ManualClock | None = N
         folder,
         model_identity="test/1",
         dimension=DIMENSION,
-        settings=VaultSettings(events=settings),
+        settings=VaultSettings(events=settings, erasure_delay_s=0.05),
         clock=clock or ManualClock(),
     )
     assert vault.events.wait_until_warm(60)

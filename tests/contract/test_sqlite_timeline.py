@@ -26,6 +26,6 @@ class TestSQLiteTimeline(DurableTimelineContract):
             folder,
             model_identity="test/1",
             dimension=DIMENSION,
-            settings=VaultSettings(events=replace(settings, slice_reads_max=reads_max)),
+            settings=VaultSettings(events=replace(settings, slice_reads_max=reads_max), erasure_delay_s=0.05),
             clock=clock,
         )

@@ -325,7 +325,7 @@ async def test_what_cannot_be_backed_up_is_refused_and_leaves_nothing(tmp_path: 
 
 async def test_events_that_are_pruned_during_a_backup_are_in_it_and_leave_the_vault(tmp_path: Path) -> None:
     """The backup reads sealed files through links, so pruning must not write to these."""
-    async with served(tmp_path / "data") as client:
+    async with served(tmp_path / "data", erasure_delay_s=0.05) as client:
         for number in range(30):
             await client.timeline.add("count", f"secret {number}", user="ada", event_id=f"{number}")
         [done async for done in client.timeline.compact()]

@@ -221,7 +221,7 @@ async def test_window_enforcement(episodic: Any) -> None:
 
 
 async def test_snapshot_and_compaction(tmp_path: Path) -> None:
-    async with whole_server(tmp_path, timeline_segment_max_events=50) as connection:
+    async with whole_server(tmp_path, timeline_segment_max_events=50, erasure_delay_s=0.05) as connection:
         episodic, folder = connection.episodic, tmp_path / "tenants" / "default" / "timeline"
         writing, stop = [0], asyncio.Event()
 
@@ -262,7 +262,7 @@ async def test_snapshot_and_compaction(tmp_path: Path) -> None:
 
 
 async def test_pruned_text_leaves_the_disk(tmp_path: Path) -> None:
-    async with whole_server(tmp_path, timeline_segment_max_events=10) as connection:
+    async with whole_server(tmp_path, timeline_segment_max_events=10, erasure_delay_s=0.05) as connection:
         episodic = connection.episodic
         receipts = await record(episodic, *(happened(f"secret{n}word of Ada", NOW + n * HOUR) for n in range(25)))
         await compact(episodic)
@@ -308,7 +308,8 @@ async def test_retention_policy(tmp_path: Path) -> None:
             await record(connection.episodic, happened(f"old {n}", NOW - (100 + n) * DAY))
             await record(connection.episodic, happened(f"new {n}", NOW - n * DAY))
         old = {event.event_id: event.content for event in await recent(connection.episodic) if "old" in event.content}
-    async with whole_server(tmp_path, timeline_segment_max_events=10, timeline_retention_days=90) as connection:
+    settings = {"timeline_segment_max_events": 10, "timeline_retention_days": 90, "erasure_delay_s": 0.05}
+    async with whole_server(tmp_path, **settings) as connection:
         episodic = connection.episodic
 
         async def is_swept() -> bool:

@@ -68,7 +68,7 @@ async def nothing() -> None:
 @pytest_asyncio.fixture
 async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
     """A server with an empty timeline."""
-    async with whole_server(tmp_path) as connected:
+    async with whole_server(tmp_path, erasure_delay_s=0.05) as connected:
         yield connected
 
 

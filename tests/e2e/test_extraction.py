@@ -305,7 +305,8 @@ async def test_what_is_pruned_while_it_is_with_the_extractor_becomes_no_statemen
 async def test_what_is_erased_while_it_is_with_the_extractor_leaves_nothing(tmp_path: Path) -> None:
     gate, asked = threading.Event(), threading.Event()
     with tool_server(gated(gate, asked, lambda each: {**repeating(each), "summary": "All of it."})) as served:
-        async with whole_server(tmp_path, **settings_for(served.port)) as server, connect(server) as client:
+        settings = settings_for(served.port, erasure_delay_s=0.05)
+        async with whole_server(tmp_path, **settings) as server, connect(server) as client:
             await turn_on(client)
             await say(client, "one", "two")
             await until(asked.is_set)

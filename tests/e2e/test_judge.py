@@ -161,7 +161,7 @@ async def test_a_slow_judge_delays_a_save_until_its_time_and_other_writes_not_at
             handler.close_connection = True
 
         served.answer = hang
-        settings = settings_for(served.port, judge_timeout_s=8.0)
+        settings = settings_for(served.port, judge_timeout_s=4.0)
         async with whole_server(tmp_path, **settings) as server, connect(server) as client:
             await client.rules.update("default", DETECTION)
             await save(client, KNOWN)

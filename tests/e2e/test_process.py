@@ -25,6 +25,7 @@ from mnemon_server import __version__
 
 from tests.support.cases import exhaustive
 from tests.support.chroma_server import ChromaServer
+from tests.support.forks import start
 from tests.support.server import START_S, ServerProcess, clean_environment, run_command, server_process, wait_until
 
 FAST = ("--knowledge-store-backend", "local")
@@ -138,7 +139,9 @@ def test_a_signal_ends_open_streams_with_a_reason_and_the_process_soon_and_clean
     tmp_path: Path, number: signal.Signals
 ) -> None:
     flags = (*FAST, "--shutdown-grace-s", "600", "--shutdown-drain-s", "0.1")
-    with server_process(tmp_path, *flags, program=True) as server, channel_to(server) as channel:
+    # The terminal's signal goes to a program: copies begin with other handlers.
+    is_program = number is signal.SIGINT
+    with server_process(tmp_path, *flags, program=is_program) as server, channel_to(server) as channel:
         watches = [_watch(channel) for _ in range(3)]
         streams = [_open_stream(channel) for _ in range(3)]
         started = time.monotonic()
@@ -156,7 +159,7 @@ def test_a_signal_ends_open_streams_with_a_reason_and_the_process_soon_and_clean
 
 
 def test_a_second_signal_stops_the_server_at_once(tmp_path: Path) -> None:
-    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "600", program=True) as server:
+    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "600") as server:
         server.address()
         server.signal(signal.SIGTERM)
         wait_until(lambda: "shutting down" in server.output)
@@ -255,11 +258,9 @@ def test_a_second_server_on_the_same_port_or_data_is_refused(tmp_path: Path) -> 
 def test_a_log_that_is_no_longer_read_does_not_stop_a_server(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     listen = f"unix:{tmp_path}/socket"
-    command = [sys.executable, "-m", "mnemon_server", "--listen", listen, "--data-dir", str(tmp_path), *FAST]
-    process = subprocess.Popen(
-        [*command, "--embedding-model", "hashing"], env=clean_environment(), stdout=writing, stderr=writing
-    )
-    os.close(writing)
+    words = ("--listen", listen, "--data-dir", str(tmp_path), *FAST, "--embedding-model", "hashing")
+    with os.fdopen(writing, "wb") as pipe:
+        process = start(*words, environment=clean_environment(), out=pipe, err=pipe)
     try:
         with os.fdopen(reading) as output:
             assert "serving on" in _line_with(output, "serving on")

@@ -27,10 +27,9 @@ def ran(*command: str | Path) -> tuple[int, list[str], str]:
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
+@pytest.mark.stubs
 @pytest.mark.timeout(BUILD_S + RUN_S)
-@pytest.mark.parametrize(
-    "language", [each if each == "typescript" else pytest.param(each, marks=pytest.mark.stubs) for each in LANGUAGES]
-)
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_stubs_of_another_language_do_all_that_ours_do(language: str, tmp_path: Path) -> None:
     program = built(language) / "stub"
     with server_process(tmp_path, *LOCAL) as server:

@@ -164,7 +164,7 @@ def test_while_an_endpoint_is_away_one_call_waits_and_the_others_fail_at_once() 
             served.ended.wait()
 
     with tool_server(hang) as served, ThreadPoolExecutor() as threads:
-        away = client(served.url, timeout_s=5)
+        away = client(served.url, timeout_s=2)
         with pytest.raises(EndpointError, match="did not answer"):
             away.post("x", {})
         hanging.acquire()
