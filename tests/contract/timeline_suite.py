@@ -28,7 +28,7 @@ from mnemon_server.engines.promises.vault import Vault
 from tests.contract.vault_suite import START, ManualClock
 
 SEGMENT_EVENTS_MAX = 5
-SETTINGS = EventEngineSettings(segment_events_max=SEGMENT_EVENTS_MAX, joined_min=10**6, erase_delay_s=0.05, retry_s=0.05)
+SETTINGS = EventEngineSettings(segment_events_max=SEGMENT_EVENTS_MAX, joined_min=10**6, erase_delay_s=0.05)
 """Segments that are full soon, and keep their names; what is done later is done soon."""
 ALL = EventSelection()
 SCOPE_NAMES = ("user", "household", "persona", "agent", "project")
