@@ -64,7 +64,9 @@ async def _documents(client: AsyncClient) -> None:
     await client.documents.put(
         "note", "Ada prefers aisle seats by now.", {**METADATA, "whole": 6}, scope=Scope(user="ada")
     )
-    await client.documents.put("long", LONG, {"source": "travel"})
+    await client.documents.put(
+        "long", LONG, {"source": "travel"}, scope=Scope("bo", origin="web", origin_name="example.com")
+    )
     await client.documents.put("gone", "This is deleted.")
     await client.documents.put("unicode/é", "Grüße aus 東京 \N{WAVING HAND SIGN}\r\n\ttabs")
     await client.documents.delete("gone")
@@ -78,7 +80,7 @@ async def _memories(client: AsyncClient) -> None:
     hidden = await client.remember("Ada lives in Paris.", user="ada", personality="p", persona="formal")
     await client.memories.delete(hidden.memory_id)
     await client.remember("Of its own making.", user="bo", embedding=[3.0, 4.0, *[0.0] * 62])
-    await client.remember(LONG, user="bo")
+    await client.remember(LONG, user="bo", origin="import", origin_name="chat.txt")
 
 
 async def _facts(client: AsyncClient) -> None:
@@ -87,7 +89,9 @@ async def _facts(client: AsyncClient) -> None:
     await client.facts.put(
         ("user", "ada", "work"), "team", {"name": "Core", "tags": ["a", "b"], "deep": {"x": [1, None]}}
     )
-    await client.facts.put(("user", "bo"), "home", {"content": "Bo lives in Oslo."}, ttl=timedelta(days=3))
+    await client.facts.put(
+        ("user", "bo"), "home", {"content": "Bo lives in Oslo."}, ttl=timedelta(days=3), origin="tool"
+    )
     await client.facts.put(("user", "bo"), "quiet", {"content": "Nobody finds this by its words."}, index=False)
     await client.facts.put(("org", "acme"), "k" * 500, {"title": "green tea", "body": "boiling"}, index=["title"])
     await client.facts.put(("org", "acme"), "vector", {"content": "given"}, embedding=[1.0, *[0.0] * 63])
@@ -113,7 +117,7 @@ async def _statements(client: AsyncClient) -> None:
     second = await client.semantic.add("Zoe drinks tea in the evening.", user="zoe", importance=0.4)
     assert first.memory and second.memory
     await client.conflicts.merge(first.memory.memory_id, second.memory.memory_id)
-    await client.semantic.add("Zoe sings.", user="zoe", summary="A singer.", persona="private")
+    await client.semantic.add("Zoe sings.", user="zoe", summary="A singer.", persona="private", origin="web")
 
 
 async def _conversations(client: AsyncClient) -> None:
@@ -145,7 +149,9 @@ async def _events(client: AsyncClient) -> None:
         )
     [pruned, *_] = [event async for event in client.timeline.list()]
     await client.timeline.delete_many([pruned.event_id])
-    await client.timeline.add("reminder", "Renew the passport.", user="bo", importance=0.0)
+    await client.timeline.add(
+        "reminder", "Renew the passport.", user="bo", importance=0.0, origin="tool", origin_name="crm"
+    )
 
 
 async def until_bridged(client: AsyncClient) -> None:
