@@ -292,3 +292,16 @@ def test_a_folder_is_read_and_files_without_conversations_are_told(address: str,
     ):
         refused = run(address, "chat", "import", tmp_path / words[0], *words[1:], "--user", user)
         assert refused.returncode != 0 and named in refused.stderr
+
+
+def test_exports_of_whatsapp_with_one_name_stay_apart(address: str, user: str, tmp_path: Path) -> None:
+    for number, name in enumerate(("Ann", "Ben")):
+        file = tmp_path / f"WhatsApp Chat - {name}" / "_chat.txt"
+        file.parent.mkdir()
+        file.write_text(f"[12.03.24, 10:1{number}:33] {name}: Hello.\n", encoding="utf-8")
+        assert run(address, "chat", "import", file, "--user", user).returncode == 0
+    found = run_json(address, "chat", "list", "--user", user)
+    assert {each["conversation_id"]: each["message_count"] for each in found} == {
+        "WhatsApp Chat - Ann/_chat.txt": 1,
+        "WhatsApp Chat - Ben/_chat.txt": 1,
+    }

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ from mnemon.shared.terminal import counted, echo
 _BATCH_MESSAGES_MAX = 200
 _BATCH_CHARACTERS_MAX = 1 << 18
 _CONVERSATIONS_SHOWN = 20
+_WHATSAPP = "_chat.txt"
 _COLUMNS = {"first": out.SHORT, "messages": out.NUMBER, "added": out.NUMBER, "conversation": out.REST}
 
 
@@ -70,7 +72,7 @@ def import_chats(
                 raise click.UsageError(f"--conversation: {form.about} names its conversations itself; leave it out")
             if assistants and form is not TURN_FORMS["transcript"]:
                 raise click.UsageError(f"--assistant is for transcripts; {form.about} has roles")
-            source = Source(each.name, conversation or each.name, assistants)
+            source = Source(each.name, conversation or _name_of(each), assistants)
             report.begin(each, form)
             turns = [*report.turns_of(reading(each.path, form.read(file, source)))]
         with BulkProgress(session.error_console, "importing", len(turns), quiet=session.as_json) as progress:
@@ -78,6 +80,14 @@ def import_chats(
                 report.show(turn, outcome)
                 progress.advance()
     report.show_summary()
+
+
+def _name_of(file: GivenFile) -> str:
+    """The name of a conversation; with that of the folder if WhatsApp wrote the file, since all of its exports have one
+    name.
+    """
+    folder = Path(file.path).resolve().parent.name
+    return f"{folder}/{file.name}" if file.name == _WHATSAPP and folder else file.name
 
 
 _Outcome = bool | MnemonError
