@@ -30,6 +30,7 @@ from mnemon_server.engines.promises.events import EventEngine, EventWrite
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.events.pruning import PAUSE_S
 from mnemon_server.services.events.store import EventStore, EventStoreSettings
+from mnemon_server.services.search.reranking import Ranker
 from mnemon_server.services.writing.write_pressure import WriteLatency
 from mnemon_server.wire.events import decode
 
@@ -200,13 +201,14 @@ async def open_event_store(
     embedder: Embedder | None = None,
     write_latency: WriteLatency = NEVER_SLOW,
     keep_for: timedelta | None = None,
+    ranker: Ranker | None = None,
 ) -> AsyncIterator[OpenedEpisodic]:
     """A store over a new vault, or over the given one."""
     clock = clock or MovingClock()
     with nullcontext(vault) if vault else temporary_vault(clock) as opened_vault:
         assert await asyncio.to_thread(opened_vault.events.wait_until_warm, WAIT_S)
         timeline = TroubledTimeline(opened_vault.events)
-        settings = EventStoreSettings(write_latency, keep_for)
+        settings = EventStoreSettings(write_latency, keep_for, ranker)
         async with EmbeddingBatcher(embedder or HashingEmbedder(DIMENSION)) as batcher:
             store = EventStore(cast(EventEngine, timeline), opened_vault, batcher, settings=settings, clock=clock)
             try:

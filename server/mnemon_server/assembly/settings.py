@@ -159,7 +159,9 @@ def event_store_settings(settings: Settings) -> EventStoreSettings:
     """The target time for recording an event, and the retention."""
     retention = event_retention_settings(settings)
     return EventStoreSettings(
-        WriteLatency(settings.timeline_write_latency_target_ms / 1000), retention.keep_for if retention else None
+        WriteLatency(settings.timeline_write_latency_target_ms / 1000),
+        retention.keep_for if retention else None,
+        default_ranker() if settings.search_reranking else None,
     )
 
 

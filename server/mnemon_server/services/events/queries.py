@@ -23,14 +23,14 @@ from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.events import EventEngine, TextScores, WindowSlice
 from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.services.events.checks import limit_violations, selection_violations, window_violations
+from mnemon_server.services.events.reranking import READ_BYTES, MessageScores
 from mnemon_server.services.events.selections import EVERYTHING, selection, window_selection
 from mnemon_server.services.reading.pages import PAGE_BYTES_MAX
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.rankings import nearest, timed_search
-from mnemon_server.services.search.reranking import JUDGED, are_with_assistant, author_of
-from mnemon_server.wire.events import decode
+from mnemon_server.services.search.reranking import DEPTH, Ranker
 
-PAGE_STEP, READ_BYTES = 50, 1 << 20
+PAGE_STEP = 50
 
 
 class Found(NamedTuple):
@@ -55,8 +55,12 @@ class _Counts:
 class EventQueries:
     """Queries the timeline. A query is one blocking call: switching threads would cost more than the query itself."""
 
-    def __init__(self, events: EventEngine, embed_query: Callable[[str], Vector], *, clock: Clock) -> None:
+    def __init__(
+        self, events: EventEngine, embed_query: Callable[[str], Vector], *, ranker: Ranker | None = None, clock: Clock
+    ) -> None:
+        """`ranker` gives new scores to turns of conversations; None leaves them."""
         self._events = events
+        self._ranker = ranker
         self._embed_query = embed_query
         self._clock = clock
 
@@ -98,8 +102,9 @@ class EventQueries:
         if mode is not SearchMode.KEYWORD:
             vector = self._embed_query(text) if query.vector is None else unit_vector(query.vector)
         scores = self._events.search_text(text, vector, sequences, mode)
-        if scores.of_messages is not None and self._are_with_assistant(scores):
-            scores = replace(scores, relevance=scores.of_messages)
+        if (best := next(_best_first(scores, DEPTH), None)) is not None:
+            ranker = self._ranker if query.mode is SearchMode.HYBRID else None
+            scores = replace(scores, relevance=MessageScores(self._events, scores).of(text, ranker, best))
         events, fits, truncated = self._read_best(scores, query.limit)
         diagnostics = _diagnostics(counts, len(events), scores.mode)
         diagnostics = replace(diagnostics, pending=scores.pending, exact=scores.exact, relevance=_relevance(scores))
@@ -116,13 +121,6 @@ class EventQueries:
         in_context = max(self._events.count(context), in_window)
         total = max(self._events.count(EVERYTHING), in_context)
         return _Counts(total, in_context, in_window, in_window - matching)
-
-    def _are_with_assistant(self, scores: TextScores) -> bool:
-        """Whether the best matches are messages of a user or an assistant."""
-        best = next(_best_first(scores, JUDGED), None)
-        read = () if best is None else self._events.read(scores.sequences[best].tolist(), bytes_max=READ_BYTES)
-        events = [decode(event.body) for event in read]
-        return are_with_assistant([author_of(event.content, event.metadata) for event in events])
 
     def _read_best(self, scores: TextScores, limit: int) -> Found:
         events: list[StoredEvent] = []

@@ -49,6 +49,7 @@ from mnemon_server.services.reading.answers import Room, read_within
 from mnemon_server.services.reading.filter_expressions import unmet_conditions
 from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.passage_queries import fetch_vector
+from mnemon_server.services.search.reranking import Ranker
 from mnemon_server.services.writing.write_pressure import WriteLatency
 from mnemon_server.services.writing.writes import TOGETHER_MAX, Waiting, WriteBatcher, request_key
 
@@ -71,6 +72,8 @@ class EventStoreSettings:
     """The time to store an event should not exceed it."""
     keep_for: timedelta | None = None
     """The retention of events, which needs a running EventRetention. None keeps them forever."""
+    ranker: Ranker | None = None
+    """Gives new scores to turns of conversations in hybrid searches; None leaves them."""
 
 
 class EventStore:
@@ -100,6 +103,7 @@ class EventStore:
         """
         self._vault = vault
         self._keep_for = settings.keep_for
+        self._ranker = settings.ranker
         self._clock = clock
         self._offload = Offload(READER_THREADS, "timeline-reader")
         self._pages = OneByOne(READER_THREADS, "timeline-pages")
@@ -124,7 +128,7 @@ class EventStore:
         self._events = events
         self._reads: ReadBatcher[StoredEvent | None] = ReadBatcher(events.get, self._offload)
         self._appends = WriteBatcher(events.append, self.waiting)
-        self._queries = EventQueries(events, self._embedder.embed_query, clock=self._clock)
+        self._queries = EventQueries(events, self._embedder.embed_query, ranker=self._ranker, clock=self._clock)
 
     def over(self, events: EventEngine) -> "EventStore":
         """The same store over a part of the events, to record and to query. It shares the threads; close this one
