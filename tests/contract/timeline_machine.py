@@ -216,6 +216,7 @@ class TimelineMachine(RuleBasedStateMachine):
                 len(known),
                 min(one.event.event_time for one in known),
                 max(one.event.event_time for one in known),
+                min(one.sequence for one in known),
                 max(one.sequence for one in known),
             )
             for (scope, conversation), known in wanted.items()

@@ -390,3 +390,21 @@ def test_a_message_that_is_wrong_is_named_and_nothing_is_added(
         client.conversations.append("c", said("x"))
     with pytest.raises(mnemon.InvalidArgumentError, match="conversation_id"):
         client.conversations.append("", said("x"), user=user)
+
+
+def test_a_conversation_has_a_title_for_people(client: Client, user: str) -> None:
+    long = "What should we cook " + "for the guests " * 20
+    for name, first in (
+        ("named", {"role": "user", "content": "Hello.", "metadata": {"title": "Trip to Bern"}}),
+        ("long", {"role": "user", "content": long}),
+        ("short", {"role": "user", "content": " Where is\n my key? "}),
+        ("silent", {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "name": "look"}]}),
+    ):
+        client.conversations.append(name, [first, *said("And then?")], user=user)
+    titles = {each.conversation_id: each.title for each in client.conversations.list(user=user)}
+    assert titles == {
+        "named": "Trip to Bern",
+        "long": f"{long[:79].rstrip()}…",
+        "short": "Where is my key?",
+        "silent": "",
+    }

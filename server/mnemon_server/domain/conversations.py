@@ -31,8 +31,11 @@ class Conversation(NamedTuple):
     """The number of its events that were asked for."""
     first_time: datetime
     last_time: datetime
+    first_sequence: int
     last_sequence: int
-    """The position of its newest event in storage order."""
+    """The positions of its oldest and newest event in storage order."""
+    title: str = ""
+    """Of the first message: its metadata "title", or else the beginning of its text."""
 
 
 class ToolCall(NamedTuple):

@@ -59,7 +59,12 @@ async def _read(client: AsyncClient, identity: Identity, given: ReadConversation
     if not given.conversation:
         listed = await client.conversations.list_page(page_size=_LISTED_MAX, user=identity.user)
         found = [
-            {"conversation": each.conversation_id, "turns": each.message_count, "last": _text(each.last_message_time)}
+            {
+                "conversation": each.conversation_id,
+                "title": each.title,
+                "turns": each.message_count,
+                "last": _text(each.last_message_time),
+            }
             for each in listed.conversations
         ]
         return json_list(found, truncated=bool(listed.next_page_token))

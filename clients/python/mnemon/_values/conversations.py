@@ -91,6 +91,8 @@ class Conversation(JsonValue):
     message_count: int
     first_message_time: datetime | None
     last_message_time: datetime | None
+    title: str = ""
+    """The metadata "title" of its first message, or else the beginning of its text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -398,10 +398,15 @@ class Conversation(_message.Message):
     MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     FIRST_MESSAGE_TIME_FIELD_NUMBER: _builtins.int
     LAST_MESSAGE_TIME_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.str
     """Its id. The same id in another scope is another conversation."""
     message_count: _builtins.int
     """The number of messages."""
+    title: _builtins.str
+    """A title for people: the metadata "title" of its first message, or else the beginning of its text. Empty if the message
+    has no text, and for the last conversations of a page whose first messages are very long.
+    """
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whom it belongs to."""
@@ -422,10 +427,11 @@ class Conversation(_message.Message):
         message_count: _builtins.int = ...,
         first_message_time: _timestamp_pb2.Timestamp | None = ...,
         last_message_time: _timestamp_pb2.Timestamp | None = ...,
+        title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["first_message_time", b"first_message_time", "last_message_time", b"last_message_time", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "first_message_time", b"first_message_time", "last_message_time", b"last_message_time", "message_count", b"message_count", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "first_message_time", b"first_message_time", "last_message_time", b"last_message_time", "message_count", b"message_count", "scope", b"scope", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

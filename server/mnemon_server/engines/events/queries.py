@@ -29,6 +29,8 @@ DAY_US = 86_400_000_000
 SCANNED_SHARE = 0.25
 """To look up more of the events between two sequences than this share takes longer than to list all of them."""
 _CONVERSATION = ", ".join(("conversation", *OWNER_FIELDS))
+_FIGURES = 5
+"""What is counted of a conversation."""
 _DAY = f"(time - ((time % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
 
 _EVENTS = (
@@ -52,6 +54,7 @@ class ConversationCounts(NamedTuple):
     event_count: int
     first_us: int
     last_us: int
+    first_sequence: int
     last_sequence: int
 
     def joined(self, later: "ConversationCounts") -> "ConversationCounts":
@@ -60,6 +63,7 @@ class ConversationCounts(NamedTuple):
             event_count=self.event_count + later.event_count,
             first_us=min(self.first_us, later.first_us),
             last_us=max(self.last_us, later.last_us),
+            first_sequence=min(self.first_sequence, later.first_sequence),
             last_sequence=max(self.last_sequence, later.last_sequence),
         )
 
@@ -359,11 +363,12 @@ def conversations(snapshot: Snapshot, selection: Selection) -> list[Conversation
         if not source.may_match(selection):
             continue
         where, parameters = source.filtered(selection.context(), selection.window(), (["conversation <> ''"], []))
-        figures = "count(*), min(time), max(time), max(sequence)"
+        figures = "count(*), min(time), max(time), min(sequence), max(sequence)"
         statement = f"SELECT {_CONVERSATION}, {figures} {where} GROUP BY {_CONVERSATION}"
         with source.lend() as connection:
-            for *names, number, first, last, sequence in fetch(connection, statement, parameters):
-                one = ConversationCounts(Scope(*names[1:]), names[0], number, first, last, sequence)
+            for row in fetch(connection, statement, parameters):
+                names, counts = row[:-_FIGURES], row[-_FIGURES:]
+                one = ConversationCounts(Scope(*names[1:]), names[0], *counts)
                 same = found.get(tuple(names))
                 found[tuple(names)] = one if same is None else same.joined(one)
     return list(found.values())

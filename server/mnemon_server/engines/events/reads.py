@@ -136,6 +136,7 @@ class Reads:
                 one.event_count,
                 from_microseconds(one.first_us),
                 from_microseconds(one.last_us),
+                one.first_sequence,
                 one.last_sequence,
             )
             for one in found

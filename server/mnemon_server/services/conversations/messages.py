@@ -25,6 +25,7 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.wire.events import decode
 
+TITLE_CHARS_MAX = 80
 _DIGEST_BYTES = 16
 _ORIGINS = {"user": Origin.USER, "assistant": Origin.AGENT, "tool": Origin.TOOL}
 """The origins of messages by their roles."""
@@ -138,3 +139,10 @@ def _parts_of(event: Event) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError):
         return {"payload": event.payload}
     return parts if own_id == event.event_id else {"payload": event.payload}
+
+
+def title_of(event: Event) -> str:
+    """A title for the conversation that begins with this message; empty if it has no text."""
+    given = event.metadata.get("title")
+    words = " ".join((given if isinstance(given, str) else event.content)[: 4 * TITLE_CHARS_MAX].split())
+    return words if len(words) <= TITLE_CHARS_MAX else f"{words[: TITLE_CHARS_MAX - 1].rstrip()}…"

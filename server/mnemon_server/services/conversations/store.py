@@ -12,6 +12,7 @@ from mnemon_server.domain.conversations import (
     CONTEXT_MESSAGES_DEFAULT,
     SUMMARY_TYPE,
     ContextQuery,
+    Conversation,
     ConversationContext,
     ConversationKey,
     ConversationNotFoundError,
@@ -46,6 +47,7 @@ from mnemon_server.services.conversations.messages import (
     is_trusted,
     message_id_of,
     says_the_same,
+    title_of,
     to_event,
     without_loose_calls,
 )
@@ -131,7 +133,7 @@ class ConversationStore:
         ordered = sorted(
             (each for each in found if not after or each.last_sequence < after), key=lambda each: -each.last_sequence
         )
-        page = ordered[:limit]
+        page = await self._offload(_titled, self._events.engine, ordered[:limit])
         return ConversationPage(tuple(page), page[-1].last_sequence if len(ordered) > limit else None)
 
     async def context(
@@ -277,3 +279,10 @@ def _sequences_of(
                     found[name] = found[name] or each.sequence
             sequences = sequences[sequences.index(events[-1].sequence) + 1 :] if events else []
     return found
+
+
+def _titled(engine: EventEngine, page: Sequence[Conversation]) -> list[Conversation]:
+    """The conversations with their titles, as far as their first messages fit into PAGE_BYTES_MAX."""
+    stored = engine.read(sorted(each.first_sequence for each in page), bytes_max=PAGE_BYTES_MAX)
+    titles = {each.sequence: title_of(decode(each.body)) for each in stored}
+    return [each._replace(title=titles.get(each.first_sequence, "")) for each in page]

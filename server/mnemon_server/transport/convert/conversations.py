@@ -126,6 +126,7 @@ def conversations_to_pb(page: ConversationPage, next_page_token: str) -> pb.List
         fill_scope(target, each.scope)
         fill_time(target.first_message_time, each.first_time)
         fill_time(target.last_message_time, each.last_time)
+        target.title = each.title
     return message
 
 

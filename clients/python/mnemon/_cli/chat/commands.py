@@ -168,13 +168,13 @@ def delete(
 
 
 def conversation_table(found: Iterable[values.Conversation]) -> RenderableType:
-    """Conversations, with their numbers of messages and the times of their newest ones."""
+    """Conversations, with their titles, numbers of messages and the times of their newest ones."""
     columns = {"last": out.SHORT, "messages": out.NUMBER, "conversation": out.REST}
     rows = (
         [
             out.short_time(each.last_message_time),
             f"{each.message_count:,}",
-            out.record_line(each.conversation_id, each.scope.to_dict()),
+            out.record_lines(each.title, each.conversation_id, each.scope.to_dict()),
         ]
         for each in found
     )
