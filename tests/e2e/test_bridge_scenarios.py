@@ -1,13 +1,11 @@
 """The scenarios of the bridge from the timeline to semantic memory, over a real channel against a real server."""
 
 import hashlib
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from mnemon.v1 import bridge_pb2, changes_pb2, semantic_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
@@ -27,13 +25,6 @@ from tests.support.timeline_messages import remember
 NOW = datetime.now(UTC).replace(microsecond=0)
 DAY = timedelta(days=1)
 CONVERSATIONS = Path(__file__).resolve().parents[3] / "shared" / "data"
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
 
 
 async def caught_up(connection: Connection) -> bridge_pb2.GetBridgeStatusResponse:

@@ -1,12 +1,10 @@
 """The bridge service over gRPC: each method, what it refuses and under which field, and its status."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.rpc import error_details_pb2
 from mnemon.v1 import bridge_pb2 as pb
 from mnemon.v1 import common_pb2, episodic_pb2
@@ -27,13 +25,6 @@ DEFAULTS = pb.RoutingPolicy(
     extract="EXTRACT_MODE_OFF",
 )
 FIELDS = [field.name for field in pb.RoutingPolicy.DESCRIPTOR.fields if field.name != "revision"]
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server whose bridge has handled nothing yet."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
 
 
 @pytest.fixture

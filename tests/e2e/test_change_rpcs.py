@@ -1,14 +1,12 @@
 """The change service over gRPC: how each change is reported, page by page and as a stream, with and without records."""
 
 import time
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
@@ -20,13 +18,6 @@ from tests.support.server import Connection, bare_server, detail, failure_of, re
 
 GRACE_S = 180.0
 """A server that waited for the streams would take this long. A third of it is far less than that on any machine."""
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
 
 
 async def all_changes(connection: Connection, **request: Any) -> list[pb.Change]:

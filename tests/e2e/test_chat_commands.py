@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from tests.support.command import Done, run, run_json
 from tests.support.server import server_process, wait_until
 from tests.unit.client.test_imported_conversations import chatgpt
 
-_numbers = count()
 CLAUDE = {
     "uuid": "c1",
     "name": "Trains",
@@ -31,12 +29,6 @@ CALL = {"id": "t1", "type": "function", "function": {"name": "weather", "argumen
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with server_process(tmp_path_factory.mktemp("data")) as running:
         yield running.address()
-
-
-@pytest.fixture
-def user() -> str:
-    """A user of whom nothing is stored."""
-    return f"user{next(_numbers)}"
 
 
 def chat(address: str, user: str, *words: str | Path, stdin: str = "") -> Done:

@@ -1,7 +1,6 @@
 """The history of LangChain and the session of OpenAI's Agents SDK, with their own packages, on a real server."""
 
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import mnemon
@@ -19,7 +18,6 @@ from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 
 from tests.support.server import server_process, wait_until
 
-_numbers = count()
 set_tracing_disabled(disabled=True)
 CALL = {"name": "weather", "args": {"city": "Bern"}, "id": "t1", "type": "tool_call"}
 TURNS: list[BaseMessage] = [
@@ -55,12 +53,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def client(address: str) -> Iterator[Client]:
     with Client(address) as opened:
         yield opened
-
-
-@pytest.fixture
-def user() -> str:
-    """A user of whom nothing is stored."""
-    return f"user{next(_numbers)}"
 
 
 def test_messages_of_langchain_come_back_whole_and_are_found(client: Client, user: str) -> None:

@@ -1,11 +1,8 @@
 """The conflict service over gRPC: what each method refuses and names, and what is decided, listed and undone."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest_asyncio
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
@@ -14,24 +11,9 @@ from mnemon.v1 import common_pb2, decisions_pb2, semantic_pb2
 from mnemon.v1 import conflicts_pb2 as pb
 
 from tests.support.semantic_messages import by_id, contents_known, given, know, save, statement
-from tests.support.server import Connection, bare_server, detail, failure_of, reason, whole_server
+from tests.support.server import Connection, bare_server, detail, failure_of, reason, violations
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server without statements."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
-
-
-def violations(error: aio.AioRpcError) -> set[str]:
-    """The fields that an error names."""
-    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
-    named = detail(error, error_details_pb2.BadRequest).field_violations
-    assert all(violation.description for violation in named)
-    return {violation.field for violation in named}
 
 
 def told(error: aio.AioRpcError) -> tuple[grpc.StatusCode, str]:

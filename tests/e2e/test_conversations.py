@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from mnemon import AsyncClient, Client, ConversationMessage, MessageToolCall, Sc
 from tests.support.access import guarded_server, make_key
 from tests.support.server import server_process, wait_until
 
-_numbers = count()
 CALL: dict[str, Any] = {
     "role": "assistant",
     "content": None,
@@ -28,12 +26,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         Client(running.address()) as found,
     ):
         yield found
-
-
-@pytest.fixture
-def user() -> str:
-    """A user of whom nothing is stored."""
-    return f"user{next(_numbers)}"
 
 
 def said(*texts: str) -> list[dict[str, str]]:

@@ -1,13 +1,10 @@
 """Recording events over gRPC: one by one and in both streams, what is refused and under which field."""
 
 import uuid
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from mnemon.v1 import common_pb2, errors_pb2
@@ -15,23 +12,10 @@ from mnemon.v1 import episodic_pb2 as pb
 
 from tests.support.episodic_messages import contents, recent, told
 from tests.support.memory_messages import metadata
-from tests.support.server import Connection, detail, failure_of, reason, stream_end, whole_server
-from tests.support.timeline_messages import bulk, happened, minutes, record, sent, violations
+from tests.support.server import Connection, detail, failure_of, reason, stream_end, violations
+from tests.support.timeline_messages import bulk, happened, minutes, record, sent
 
 NO_TIME = Timestamp(seconds=10**13)
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server with an empty timeline."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
-
-
-@pytest.fixture
-def episodic(connection: Connection) -> Any:
-    """The stub of its episodic memory service."""
-    return connection.episodic
 
 
 async def get(episodic: Any, event_id: str) -> pb.EpisodicEvent:

@@ -3,14 +3,11 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
-import pytest_asyncio
 from google.rpc import error_details_pb2
 from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
@@ -32,19 +29,6 @@ from tests.support.timeline_messages import events_of, remember
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
-
-
-@pytest.fixture
-def episodic(connection: Connection) -> Any:
-    """The stub of its episodic memory service."""
-    return connection.episodic
 
 
 async def query(episodic: Any, **request: Any) -> pb.QueryWindowResponse:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import grpc
-import pytest
 import pytest_asyncio
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
@@ -29,6 +28,7 @@ from tests.support.server import (
     health_of,
     reason,
     stream_end,
+    violations,
     whole_server,
 )
 from tests.support.timeline_messages import (
@@ -42,7 +42,6 @@ from tests.support.timeline_messages import (
     remember,
     sent,
     timeline_status,
-    violations,
     window,
 )
 
@@ -70,12 +69,6 @@ async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
     """A server with an empty timeline."""
     async with whole_server(tmp_path, erasure_delay_s=0.05) as connected:
         yield connected
-
-
-@pytest.fixture
-def episodic(connection: Connection) -> Any:
-    """The stub of its episodic memory service."""
-    return connection.episodic
 
 
 async def get(episodic: Any, event_id: str) -> pb.EpisodicEvent:

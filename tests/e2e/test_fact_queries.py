@@ -1,12 +1,9 @@
 """The fact service over gRPC: searching, listing, expiring and deleting facts."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.duration_pb2 import Duration
 from mnemon.v1 import common_pb2, errors_pb2, tools_pb2
@@ -14,26 +11,13 @@ from mnemon.v1 import facts_pb2 as pb
 
 from tests.support.fact_messages import ADA, BOB, fact, get_fact, put_request, refused, search
 from tests.support.memory_messages import any_of, compare, metadata, none_of
-from tests.support.server import Connection, eventually, failure_of, whole_server
-from tests.support.timeline_messages import sent, violations
+from tests.support.server import eventually, failure_of, violations
+from tests.support.timeline_messages import sent
 from tests.support.tool_messages import everything, put
 
 DIMENSION = 64
 """Of the hashing embedder."""
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server without facts."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
-
-
-@pytest.fixture
-def facts(connection: Connection) -> Any:
-    """The stub of its fact service."""
-    return connection.facts
 
 
 # Searching

@@ -1,13 +1,11 @@
 """The fact service over gRPC: storing, searching, listing, expiring, deleting, and what watchers receive."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -25,27 +23,15 @@ from tests.support.server import (
     failure_of,
     reason,
     stream_end,
+    violations,
     whole_server,
 )
-from tests.support.timeline_messages import sent, violations
+from tests.support.timeline_messages import sent
 from tests.support.tool_messages import everything, put, struct
 
 DIMENSION = 64
 """Of the hashing embedder."""
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server without facts."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
-
-
-@pytest.fixture
-def facts(connection: Connection) -> Any:
-    """The stub of its fact service."""
-    return connection.facts
 
 
 # Storing

@@ -1,27 +1,18 @@
 """The knowledge store over gRPC: each promise of the proto's comments, against a real server."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.rpc import error_details_pb2
 from grpc import aio
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
 
 from tests.support.server import Connection, detail, failure_of, reason, stream_end, until, whole_server
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
 
 
 @pytest.fixture

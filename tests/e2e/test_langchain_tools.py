@@ -26,16 +26,8 @@ from mnemon.langgraph import (
 )
 from pydantic import BaseModel
 
-from tests.support.server import server_process
-
 ADA: RunnableConfig = {"configurable": {"user_id": "ada"}}
 NAMESPACE = ("{user_id}", "memories")
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as server:
-        yield server.address()
 
 
 @pytest.fixture

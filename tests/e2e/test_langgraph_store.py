@@ -1,7 +1,7 @@
 """Both of our stores keep LangGraph's promises of a store. Each promise is also tested on LangGraph's own store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,6 @@ from langgraph.store.base import (
 )
 
 from tests.support.langgraph_stores import BATCHED, MNEMON, REFERENCES, Store, opened
-from tests.support.server import server_process
 
 INVALID_NAMESPACES = [("foo.bar",), ("foo\x00",), ("foo", ""), (123,)]
 NAMESPACES = [
@@ -37,12 +36,6 @@ FRUIT = {
     "doc3": {"text": "green apple", "color": "green", "score": 4.0},
     "doc4": {"text": "blue car", "color": "blue", "score": 3.5},
 }
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as server:
-        yield server.address()
 
 
 @pytest.fixture(params=[*REFERENCES, *MNEMON])

@@ -1,6 +1,6 @@
 """What a Mnemon store for LangGraph accepts and refuses: lifetimes, filters and clients. A graph can use it."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any, TypedDict
 
 import mnemon
@@ -12,15 +12,9 @@ from mnemon import AsyncClient, Client
 from mnemon.langgraph import AsyncMnemonStore, MnemonStore
 
 from tests.support.langgraph_stores import BATCHED, MNEMON, Store, opened
-from tests.support.server import eventually, server_process
+from tests.support.server import eventually
 
 MINUTE = 60.0
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as server:
-        yield server.address()
 
 
 @pytest.fixture(params=MNEMON)

@@ -1,26 +1,15 @@
 """A record of the largest allowed size fits into the messages of every call that carries it."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from mnemon.v1 import archive_pb2, changes_pb2, common_pb2, facts_pb2, memory_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
 
-from tests.support.server import Connection, failure_of, whole_server
-from tests.support.timeline_messages import violations
+from tests.support.server import Connection, failure_of, violations, whole_server
 
 METADATA = {f"k{i}": common_pb2.MetadataValue(string_value="m" * 65_536) for i in range(16)}
 CONTENT = "largest " + "z" * ((1 << 20) - 8)
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server, and a channel with gRPC's default limits."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
 
 
 async def test_the_largest_document_can_be_indexed_read_found_listed_watched_and_exported(

@@ -9,13 +9,6 @@ import pytest
 from mnemon import Client, F
 
 from tests.support.command import run, run_json
-from tests.support.server import server_process
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
-        yield running.address()
 
 
 @pytest.fixture

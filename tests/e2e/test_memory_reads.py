@@ -1,42 +1,20 @@
 """What the memory service promises about reads: pages, searches, forecasts and the status."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
-from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from mnemon.v1 import common_pb2
 from mnemon.v1 import memory_pb2 as pb
 
 from tests.support.memory_messages import compare, contents_of, create, metadata, remember, where
 from tests.support.server import Connection, detail, eventually, failure_of, reason, whole_server
+from tests.support.timeline_messages import stamp
 
 HOUR = timedelta(hours=1)
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
-
-
-@pytest.fixture
-def memories(connection: Connection) -> Any:
-    """The stub of its memory service."""
-    return connection.memories
-
-
-def stamp(time: datetime) -> Timestamp:
-    """A protobuf Timestamp of the time."""
-    message = Timestamp()
-    message.FromDatetime(time)
-    return message
 
 
 async def bulk(memories: Any, requests: list[pb.CreateMemoryRequest]) -> list[str]:

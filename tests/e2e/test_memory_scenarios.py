@@ -1,14 +1,12 @@
 """The scenarios of memory operations, each over a real channel against a real server."""
 
 import uuid
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.rpc import error_details_pb2
 from mnemon import AsyncClient
 from mnemon.v1 import common_pb2
@@ -16,25 +14,12 @@ from mnemon.v1 import memory_pb2 as pb
 
 from tests.support.memory_messages import create, metadata, remember
 from tests.support.ports import HeldPort
-from tests.support.server import Connection, bare_server, detail, eventually, failure_of, reason, whole_server
+from tests.support.server import bare_server, detail, eventually, failure_of, reason, whole_server
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 HALF_LIFE, ROUNDING = timedelta(hours=0.001), 1e-4
 FAST = {f"{policy}_half_life_h": HALF_LIFE / timedelta(hours=1) for policy in ("reinforceable", "contextual")}
 """Half-lives of 3.6 seconds, so that confidence fades while a test looks on."""
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
-
-
-@pytest.fixture
-def memories(connection: Connection) -> Any:
-    """The stub of its memory service."""
-    return connection.memories
 
 
 async def get(memories: Any, memory_id: str) -> pb.Memory:

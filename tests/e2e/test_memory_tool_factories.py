@@ -13,16 +13,9 @@ import pytest_asyncio
 from mnemon import AsyncClient, AsyncMnemon, Client, Mnemon, create_manage_memory_tool, create_search_memory_tool
 
 from tests.support.repository import ROOT
-from tests.support.server import server_process
 
 ADA, BOB = {"user_id": "ada"}, {"user_id": "bob"}
 NOTES = ("{user_id}", "notes")
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
-        yield running.address()
 
 
 @pytest.fixture(scope="module")

@@ -1,49 +1,26 @@
 """What the memory service promises about writes: request ids, revisions, masks, deletion, purges and bulk streams."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.rpc import error_details_pb2
 from grpc import aio
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import memory_pb2 as pb
 
 from tests.support.memory_messages import compare, contents_of, create, metadata, remember, update, where
-from tests.support.server import Connection, detail, failure_of, reason, stream_end, until, whole_server
+from tests.support.server import Connection, detail, failure_of, reason, stream_end, until, violations
 
 DIMENSION = 64
 """Of the hashing embedder."""
 
 
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
-
-
-@pytest.fixture
-def memories(connection: Connection) -> Any:
-    """The stub of its memory service."""
-    return connection.memories
-
-
 async def get(memories: Any, memory_id: str) -> pb.Memory:
     """The memory with this id."""
     return (await memories.GetMemory(pb.GetMemoryRequest(memory_id=memory_id))).memory
-
-
-def violations(error: aio.AioRpcError) -> set[str]:
-    """The fields that an error names."""
-    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
-    named = detail(error, error_details_pb2.BadRequest).field_violations
-    assert all(violation.description for violation in named)
-    return {violation.field for violation in named}
 
 
 async def test_every_invalid_field_is_named_at_once(memories: Any) -> None:

@@ -2,17 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from mnemon.v1 import facts_pb2, tools_pb2
 
 from tests.support.colliding_namespaces import COLLIDING
-from tests.support.server import Connection, failure_of, whole_server
+from tests.support.server import Connection, failure_of
 from tests.support.tool_messages import call, everything, put, recall, remember, struct
 
 Namespace = tuple[str, ...]
@@ -20,13 +18,6 @@ Stored = dict[tuple[Namespace, str], dict[str, Any]]
 
 SHARED = "shared"
 """A key that every namespace has."""
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
 
 
 def inside(namespace: Sequence[str]) -> tools_pb2.ToolContext:

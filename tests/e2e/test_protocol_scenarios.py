@@ -1,18 +1,15 @@
 """The scenarios of the tool-call protocols: calls in a model's text are parsed and run, against a real server."""
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.protobuf.json_format import MessageToDict
 from grpc import aio
 from mnemon.v1 import tools_pb2 as pb
 
-from tests.support.server import Connection, failure_of, whole_server
+from tests.support.server import Connection, failure_of
 from tests.support.tool_messages import context, everything, recall, remember
 
 CREATE = (
@@ -24,13 +21,6 @@ action:「始」create「末」,
 content:「始」Ada likes coffee.
 Black.「末」
 <<<[END_TOOL_REQUEST]>>>"""
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
 
 
 async def parse(connection: Connection, text: str, **options: Any) -> pb.ParsedText:

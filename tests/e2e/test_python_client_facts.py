@@ -9,16 +9,10 @@ import pytest
 from mnemon import Client, Fact, WriteOutcome
 
 from tests.support.repository import ROOT
-from tests.support.server import server_process, wait_until
+from tests.support.server import wait_until
 
 ADA, BOB = ("user", "ada"), ("user", "bob")
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
-        yield running.address()
 
 
 @pytest.fixture

@@ -19,12 +19,6 @@ LOCAL = ("--knowledge-store-backend", "local")
 VAST = timedelta(days=3650)
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), *LOCAL) as running:
-        yield running.address()
-
-
 @pytest.fixture
 def client(address: str) -> Iterator[Client]:
     """A client of a server without memories."""

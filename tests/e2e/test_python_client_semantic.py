@@ -12,16 +12,9 @@ from mnemon import Client, F, Scope, SemanticMemory
 
 from tests.support.full_rule import FULL
 from tests.support.repository import ROOT
-from tests.support.server import server_process
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 BERLIN, MUNICH = "Ada lives in Berlin now.", "Ada lives in Munich now."
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
-        yield running.address()
 
 
 @pytest.fixture

@@ -14,17 +14,11 @@ from mnemon import Client, EpisodicEvent, F, RoutingPolicy, Scope
 
 from tests.support.killable import KillableServer
 from tests.support.repository import ROOT
-from tests.support.server import server_process, wait_until
+from tests.support.server import wait_until
 
 NOW = datetime.now(UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
-        yield running.address()
 
 
 @pytest.fixture

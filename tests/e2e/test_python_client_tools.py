@@ -8,15 +8,7 @@ import mnemon
 import pytest
 from mnemon import Client
 
-from tests.support.server import server_process
-
 ADA, BOB = {"user_id": "ada"}, {"user_id": "bob"}
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
-        yield running.address()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from tests.support.server import detail, server_process, wait_until, whole_serve
 from tests.support.tokenizers import write_tokenizer
 
 KINDS = ["document", "memory", "fact", "semantic", "event"]
-_numbers = count()
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +33,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def client(address: str) -> Iterator[Client]:
     with Client(address) as found:
         yield found
-
-
-@pytest.fixture
-def user() -> str:
-    """A user of whom nothing is stored."""
-    return f"user{next(_numbers)}"
 
 
 def fill(client: Client, user: str, noun: str = "kettle") -> dict[str, str]:

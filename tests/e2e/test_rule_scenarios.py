@@ -1,20 +1,18 @@
 """The scenarios of configurable merge rules, each over a real channel against a real server."""
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 from mnemon.v1 import changes_pb2, common_pb2, decisions_pb2, rules_pb2_grpc, semantic_pb2
 from mnemon.v1 import rules_pb2 as pb
 
-from tests.support.server import Connection, detail, failure_of, reason, run_command, whole_server
-from tests.support.timeline_messages import violations
+from tests.support.server import Connection, detail, failure_of, reason, run_command, violations, whole_server
 
 DEFAULT = pb.MergeRuleConfig(name="default")
 STRICT = pb.MergeRuleConfig(
@@ -105,13 +103,6 @@ def written(rule: pb.MergeRuleConfig) -> pb.MergeRuleConfig:
     copy.CopyFrom(rule)
     copy.ClearField("revision")
     return copy
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
 
 
 @pytest.fixture

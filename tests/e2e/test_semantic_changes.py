@@ -1,12 +1,11 @@
 """What the change feed reports about statements, decisions, rules and warnings, live and from the log."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from mnemon.v1 import changes_pb2 as pb
 from mnemon.v1 import conflicts_pb2, decisions_pb2, rules_pb2, semantic_pb2
 
@@ -15,13 +14,6 @@ from tests.support.server import Connection, failure_of, reason, whole_server
 
 WAIT_S = 60.0
 RESOLVE = semantic_pb2.CONFLICT_POLICY_RESOLVE
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
 
 
 class Watch:

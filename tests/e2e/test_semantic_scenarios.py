@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from grpc import aio
@@ -43,19 +42,6 @@ from tests.support.server import (
 
 SERVICE = "mnemon.v1.SemanticMemoryService"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
-
-
-@pytest.fixture
-def semantic(connection: Connection) -> Any:
-    """The stub of its semantic memory service."""
-    return connection.semantic
 
 
 def at(moment: datetime) -> Timestamp:

@@ -1,17 +1,14 @@
 """The semantic memory service over gRPC: each method, what it refuses and under which field, and the bulk stream."""
 
 import uuid
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
-from grpc import aio
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
@@ -25,35 +22,14 @@ from tests.support.semantic_messages import (
     statement,
     status_of,
 )
-from tests.support.server import Connection, bare_server, detail, failure_of, reason, stream_end, whole_server
+from tests.support.server import bare_server, detail, failure_of, reason, stream_end, violations, whole_server
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server without statements."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
-
-
-@pytest.fixture
-def semantic(connection: Connection) -> Any:
-    """The stub of its semantic memory service."""
-    return connection.semantic
 
 
 async def get(semantic: Any, memory_id: str, **request: Any) -> pb.SemanticMemory:
     """The statement with this id."""
     return (await semantic.GetSemanticMemory(pb.GetSemanticMemoryRequest(memory_id=memory_id, **request))).memory
-
-
-def violations(error: aio.AioRpcError) -> set[str]:
-    """The fields that an error names."""
-    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
-    named = detail(error, error_details_pb2.BadRequest).field_violations
-    assert all(violation.description for violation in named)
-    return {violation.field for violation in named}
 
 
 async def test_a_statement_is_stored_with_all_its_fields(semantic: Any) -> None:

@@ -10,15 +10,8 @@ from mnemon import Client, F
 
 from tests.support.command import run, run_json
 from tests.support.full_rule import FULL
-from tests.support.server import server_process
 
 BERLIN, MUNICH = "Ada lives in Berlin now.", "Ada lives in Munich now."
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
-        yield running.address()
 
 
 @pytest.fixture

@@ -11,15 +11,9 @@ import pytest
 from mnemon import Client, F, RoutingPolicy
 
 from tests.support.command import run, run_json
-from tests.support.server import server_process, wait_until
+from tests.support.server import wait_until
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
-        yield running.address()
 
 
 @pytest.fixture

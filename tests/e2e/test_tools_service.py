@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct, Value
 from google.rpc import error_details_pb2
@@ -18,8 +17,7 @@ from mnemon_server.domain.errors import ConfigurationError
 
 from tests.support.fact_messages import refused
 from tests.support.memory_messages import metadata
-from tests.support.server import Connection, bare_server, detail, failure_of, reason, until, whole_server
-from tests.support.timeline_messages import violations
+from tests.support.server import Connection, bare_server, detail, failure_of, reason, until, violations, whole_server
 from tests.support.tool_endpoints import saying, tool_server
 from tests.support.tool_messages import call, context, everything, put, recall, remember, struct
 from tests.support.tool_providers import tool_provider
@@ -30,13 +28,6 @@ UNCONFIGURED = (grpc.StatusCode.FAILED_PRECONDITION, "CONFIGURATION")
 CITY = (
     '{"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}'
 )
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server without facts and custom tools."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-import pytest_asyncio
 from mnemon import AsyncClient, Client
 from mnemon._mcp.identity import Identity
 from mnemon.v1 import common_pb2, conflicts_pb2, decisions_pb2, memory_pb2, rules_pb2, semantic_pb2
@@ -15,7 +13,7 @@ from tests.support.command import run
 from tests.support.mcp_sessions import inner_session, texts_of
 from tests.support.memory_messages import compare, create, metadata, where
 from tests.support.semantic_messages import axis, by_id, know, save
-from tests.support.server import Connection, failure_of, reason, whole_server
+from tests.support.server import Connection, failure_of, reason
 
 FRUITS = ["apple", "berry", "cherry", "fig", "grape"]
 RANKS = range(len(FRUITS))
@@ -37,13 +35,6 @@ def ranks_of(contents: Sequence[str]) -> list[int]:
     """The ranks of the records with these contents."""
     texts = [text_of(rank) for rank in RANKS]
     return [texts.index(content) for content in contents]
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server, and a channel with gRPC's default limit of 4 MiB."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
 
 
 async def index_documents(connection: Connection) -> None:

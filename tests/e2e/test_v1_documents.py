@@ -1,7 +1,5 @@
 """Partial updates of a document over gRPC."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,14 +10,7 @@ from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
 
 from tests.support.memory_messages import metadata
-from tests.support.server import Connection, detail, failure_of, reason, whole_server
-
-
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
-        yield connected
+from tests.support.server import Connection, detail, failure_of, reason
 
 
 @pytest_asyncio.fixture

@@ -42,12 +42,6 @@ SMALL_WINDOW: list[tuple[str, str | int]] = [("grpc.http2.bdp_probe", 0), ("grpc
 """Left to itself, gRPC takes in many megabytes for a reader that does not read."""
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server_process(tmp_path_factory.mktemp("data"), *LOCAL) as running:
-        yield running.address()
-
-
 @pytest.fixture
 def client(address: str) -> Iterator[Client]:
     with Client(address) as client:

@@ -21,8 +21,7 @@ from mnemon.v1 import (
 from mnemon.v1 import knowledge_store_pb2 as documents_pb2
 
 from tests.support.fact_messages import put_request
-from tests.support.server import Connection, failure_of, whole_server
-from tests.support.timeline_messages import violations
+from tests.support.server import Connection, failure_of, violations, whole_server
 
 MANY = 20_000
 MAP = {f"key_{number}": common_pb2.MetadataValue(bool_value=True) for number in range(MANY)}

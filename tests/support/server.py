@@ -309,6 +309,14 @@ def reason(error: aio.AioRpcError) -> str:
     return str(info.reason)
 
 
+def violations(error: aio.AioRpcError) -> set[str]:
+    """The fields of a request that was refused as invalid; each has a description."""
+    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
+    named = detail(error, error_details_pb2.BadRequest).field_violations
+    assert all(violation.description for violation in named)
+    return {violation.field for violation in named}
+
+
 async def health_of(connection: Connection, service: str = "readiness") -> str:
     """What the health service reports."""
     answer = await connection.health.Check(health_pb2.HealthCheckRequest(service=service), timeout=WAIT_S)

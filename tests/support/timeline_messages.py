@@ -4,14 +4,9 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
-from google.rpc import error_details_pb2
-from grpc import aio
 from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
-
-from tests.support.server import detail, reason
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -86,11 +81,3 @@ async def remember(episodic: Any, events: Iterable[pb.EpisodicEvent]) -> list[pb
 async def timeline_status(episodic: Any) -> pb.GetTimelineStatusResponse:
     """The status of the timeline."""
     return await episodic.GetTimelineStatus(pb.GetTimelineStatusRequest())
-
-
-def violations(error: aio.AioRpcError) -> set[str]:
-    """The fields that an error names, each with its description."""
-    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
-    named = detail(error, error_details_pb2.BadRequest).field_violations
-    assert all(violation.description for violation in named)
-    return {violation.field for violation in named}

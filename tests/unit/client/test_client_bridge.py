@@ -7,22 +7,16 @@ from typing import Any
 import mnemon
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon import Client, EpisodicEvent, RoutingPolicy
 from mnemon._messages.changes import change_from_pb
 from mnemon._messages.records import event_to_pb
 from mnemon.v1 import bridge_pb2, changes_pb2, common_pb2, semantic_pb2
 
+from tests.support.timeline_messages import stamp
 from tests.unit.client.scripted_server import scripted_server
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LUNCH = EpisodicEvent("conversation", "Ada had lunch.", user="ada", event_time=NOON)
-
-
-def stamp(time: datetime) -> Timestamp:
-    message = Timestamp()
-    message.FromDatetime(time)
-    return message
 
 
 def test_a_policy_is_sent_as_a_whole_or_in_part_and_read_with_its_defaults() -> None:

@@ -8,7 +8,6 @@ import grpc
 import mnemon
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon import Client, EpisodicEvent, F, RoutingPolicy
@@ -18,6 +17,7 @@ from mnemon._messages.translation import read
 from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
+from tests.support.timeline_messages import stamp
 from tests.unit.client.scripted_server import failing, scripted_server
 
 UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
@@ -28,12 +28,6 @@ LUNCH = EpisodicEvent("conversation", "Ada had lunch.", user="ada", event_time=N
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 VALUES = st.one_of(TEXTS, st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False))
 TIMES = st.datetimes(datetime(1, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC))
-
-
-def stamp(time: datetime) -> Timestamp:
-    message = Timestamp()
-    message.FromDatetime(time)
-    return message
 
 
 @given(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bridge_stores import BridgedStores, open_bridged
 from tests.support.fact_stores import OpenedFacts, open_facts
 from tests.support.memory_stores import Opened, open_memories
 
@@ -21,3 +22,10 @@ async def facts(tmp_path: Path) -> AsyncIterator[OpenedFacts]:
     """A fact store."""
     async with open_facts(tmp_path / "vault") as facts:
         yield facts
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
+    """Stores with a bridge between them."""
+    async with open_bridged(tmp_path / "vault") as stores:
+        yield stores

@@ -1,7 +1,7 @@
 """Events of the timeline become statements, once each, and wait while they cannot be saved."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,13 +17,6 @@ from mnemon_server.domain.semantic import ConflictPolicy, SaveSemantic, Semantic
 from tests.support.bridge_stores import BridgedStores, contents, happening, links, open_bridged
 from tests.support.gated_embedder import GatedEmbedder
 from tests.support.semantic_stores import ADA, eventually
-
-
-@pytest.fixture
-async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
-    """Both stores."""
-    async with open_bridged(tmp_path / "vault") as stores:
-        yield stores
 
 
 async def test_an_important_event_becomes_a_statement_of_the_same_user_and_time(stores: BridgedStores) -> None:

@@ -1,8 +1,6 @@
 """The bridge writes nothing that it computed from an outdated state."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from mnemon_server.domain.bridge import RoutingPolicy
@@ -13,14 +11,7 @@ from mnemon_server.services.bridge.feed import items_of_log
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
 from mnemon_server.services.bridge.state import State
 
-from tests.support.bridge_stores import BridgedStores, happening, open_bridged
-
-
-@pytest.fixture
-async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
-    """Both stores."""
-    async with open_bridged(tmp_path / "vault") as stores:
-        yield stores
+from tests.support.bridge_stores import BridgedStores, happening
 
 
 @pytest.fixture

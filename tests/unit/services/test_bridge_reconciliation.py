@@ -1,8 +1,5 @@
 """A statement goes when the last event that said it is pruned, and no other statement goes with it."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from mnemon_server.domain.bridge import PruneAction, RoutingPolicy
 from mnemon_server.domain.changes import ChangeType
@@ -11,15 +8,8 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import MemoryRef, SaveSemantic, SemanticMemory
 
-from tests.support.bridge_stores import BridgedStores, contents, details, happening, links, open_bridged
+from tests.support.bridge_stores import BridgedStores, contents, details, happening, links
 from tests.support.semantic_stores import ADA
-
-
-@pytest.fixture
-async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
-    """Both stores."""
-    async with open_bridged(tmp_path / "vault") as stores:
-        yield stores
 
 
 async def tell(stores: BridgedStores, content: str, **fields: object) -> SemanticMemory:

@@ -1,7 +1,6 @@
 """However often the bridge is interrupted, and whatever the log has lost, the statements match the timeline."""
 
 import random
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -26,13 +25,6 @@ from tests.support.bridge_stores import BridgedStores, details, happening, open_
 from tests.support.semantic_stores import ADA
 
 SEED = 5
-
-
-@pytest.fixture
-async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
-    """Both stores."""
-    async with open_bridged(tmp_path / "vault") as stores:
-        yield stores
 
 
 def live(stores: BridgedStores) -> None:

@@ -1,9 +1,7 @@
 """A warning of the timeline suspends the bridge, and a call pauses it. Afterwards it handles all waiting events."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from mnemon_server.domain.bridge import BridgeActivity, RoutingPolicy
@@ -11,17 +9,10 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.engines.promises.events import EventsWarning
 from mnemon_server.services.bridge.bridge import Bridge
 
-from tests.support.bridge_stores import WARNING, BridgedStores, contents, details, happening, open_bridged
+from tests.support.bridge_stores import WARNING, BridgedStores, contents, details, happening
 from tests.support.semantic_stores import eventually
 
 LONG_AGO = timedelta(minutes=1)
-
-
-@pytest.fixture
-async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
-    """Both stores."""
-    async with open_bridged(tmp_path / "vault") as stores:
-        yield stores
 
 
 async def is_in(bridge: Bridge, state: BridgeActivity) -> None:

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from mnemon_server.domain.bridge import RoutingPolicy
@@ -19,7 +17,7 @@ from mnemon_server.services.bridge.state import State, state_from_json, state_to
 from mnemon_server.services.extraction.desk import Allowance, ExtractorDesk, ExtractorLimits
 from mnemon_server.services.extraction.extractor import BudgetSpentError, ExtractorAwayError
 
-from tests.support.bridge_stores import BridgedStores, happening, open_bridged
+from tests.support.bridge_stores import BridgedStores, happening
 from tests.support.semantic_stores import ADA, eventually
 
 
@@ -38,13 +36,6 @@ class Silent(Away):
 
     async def extract(self, request: ExtractionRequest) -> Extraction:
         return Extraction(statements=(), tokens=60)
-
-
-@pytest.fixture
-async def stores(tmp_path: Path) -> AsyncIterator[BridgedStores]:
-    """Both stores."""
-    async with open_bridged(tmp_path / "vault") as stores:
-        yield stores
 
 
 def bridge(stores: BridgedStores, limits: BatchLimits) -> Bridge:

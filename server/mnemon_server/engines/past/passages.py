@@ -65,11 +65,6 @@ class PastPassages:
         found = _WORDS.search(self._indexed(), query, among, context_weight=0.0)
         return Scores(found.passage_ids, found.scores)
 
-    def version_of(self, passage_id: int) -> Version | None:
-        """The version that has a passage."""
-        found = self._located.get(passage_id)
-        return found[1] if found else None
-
     def locate(self, passage_id: int) -> PassageLocation | None:
         """Where a passage is."""
         found = self._located.get(passage_id)

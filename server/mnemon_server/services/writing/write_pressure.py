@@ -80,11 +80,6 @@ class WritePressure:
         self._look(now=True)
         return self._median_s
 
-    @property
-    def under_way(self) -> int:
-        """The number of records that are being written."""
-        return sum(records for _, records in self._under_way.values())
-
     @contextmanager
     def write(self, records: int = 1) -> Iterator[None]:
         """Measures a call that writes this many records; does not count it if the block raises.
