@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
@@ -80,6 +81,8 @@ class Stored:
         memory, statement, merged = self.ids["memory"], self.ids["statement"], self.ids["merged"]
         words, mine = {"query": f"the {MARK} letter"}, {"filter": {"scope": ADA}}
         query, recall, past = words | mine, words | {"scope": ADA}, {"asOfTime": self.ids["time"]}
+        rival = {"candidate": {"memoryId": self.ids["rival"]}}
+        words_alone = {"signals": ["SIGNAL_TYPE_KEYWORD"], "keywordThreshold": 0.1}
         everywhere = {"filter": {"subtree": True}}
         talk = {"scope": ADA, "conversationId": "talk"}
         search = {**words, "kinds": ["fact", "document", "memory", "statement", "event"]}
@@ -97,17 +100,21 @@ class Stored:
             "MemoryService/ListMemoryVersions": [{"memoryId": memory}],
             "MemoryService/ForecastMemories": [mine | {"byTime": "2100-01-01T00:00:00Z", "minConfidence": 0.5}],
             "SemanticMemoryService/SearchSimilar": [query, query | past],
-            "SemanticMemoryService/GetSemanticMemory": [{"memoryId": statement}, {"memoryId": merged}],
+            "SemanticMemoryService/GetSemanticMemory": [
+                {"memoryId": each} for each in (statement, merged, self.ids["both"])
+            ],
             "SemanticMemoryService/ListSemanticMemories": [{}, mine, {"showSuperseded": True}, past],
-            "SemanticMemoryService/ListSemanticMemoryVersions": [{"memoryId": self.ids["part"]}],
-            "ConflictService/DetectConflicts": [{"candidate": {"memoryId": self.ids["rival"]}}],
+            "SemanticMemoryService/ListSemanticMemoryVersions": [
+                {"memoryId": each} for each in (self.ids["part"], merged)
+            ],
+            "ConflictService/DetectConflicts": [rival, rival | {"detection": words_alone}],
             "ConflictService/ArbitrateConflict": [
                 {"candidate": {"memoryId": self.ids["rival"]}, "existing": {"memoryId": statement}}
             ],
             "ConflictService/PreviewResolution": [
                 {"memory": {"content": self.ids["said"], "scope": ADA, "createTime": self.ids["time"]}}
             ],
-            "ConflictService/ListDecisions": [{}, {"user": "ada"}, {"memoryId": merged}],
+            "ConflictService/ListDecisions": [{}, {"memoryId": merged}, {"memoryId": self.ids["both"]}],
             "EpisodicMemoryService/QueryWindow": [mine, query],
             "EpisodicMemoryService/ListRecentEvents": [mine],
             "EpisodicMemoryService/SummarizeRange": [mine],
@@ -179,6 +186,7 @@ async def fill(caller: Caller, stored: Stored) -> None:
         ("rival", "The letter came on Friday. It is long.", own),
         ("part", f"The {MARK} letter is blue.", evil),
         ("other", "The letter is blue.", other),
+        ("third", "The letter is long and blue.", other),
     ):
         saved = await caller.must(
             "SemanticMemoryService/SaveSemanticMemory", {"memory": {"content": text, "scope": scope}}
@@ -193,6 +201,8 @@ async def fill(caller: Caller, stored: Stored) -> None:
     for conversation, text, scope in (
         ("talk", "A letter came.", own),
         ("talk", said, evil),
+        ("begun", said, evil),
+        ("begun", "A letter came.", own),
         (f"{MARK}-talk", said, evil),
     ):
         message = {"role": "user", "content": text}
@@ -203,12 +213,20 @@ async def fill(caller: Caller, stored: Stored) -> None:
     ids["said"] = f"{said} It is long."
     ids["time"] = (await caller.must("FactService/GetFact", {"namespace": PLACE, "key": "moved"}))["fact"]["updateTime"]
     # From here on, records that came from the site no longer do, or are part of others.
-    merged = {"first": {"memoryId": ids["other"]}, "second": {"memoryId": ids["part"]}}
-    ids["merged"] = (await caller.must("ConflictService/MergeMemories", merged))["memory"]["memoryId"]
+    ids["merged"] = await merge(caller, ids["part"], ids["other"])
+    ids["both"] = await merge(caller, ids["merged"], ids["third"])
     await caller.must(
         "KnowledgeStoreService/IndexDocument", {"document": {"docId": "moved", "content": "Mine.", "scope": own}}
     )
     await put_fact(caller, PLACE, "moved", "Mine.", {"origin": "user"})
+
+
+async def merge(caller: Caller, first: str, second: str) -> str:
+    """Merges two statements; the result does not have the origin of the site."""
+    asked = {"first": {"memoryId": first}, "second": {"memoryId": second}}
+    memory = (await caller.must("ConflictService/MergeMemories", asked))["memory"]
+    assert MARK in memory["content"] and memory["scope"]["originName"] == OTHER["originName"]
+    return str(memory["memoryId"])
 
 
 async def put_fact(caller: Caller, namespace: list[str], key: str, text: str, scope: Json) -> None:
@@ -223,7 +241,7 @@ def test_every_method_that_reads_is_tried() -> None:
         for name, method in METHODS.items()
         if PERMISSIONS[path_of(method)].role is Role.READER and not PERMISSIONS[path_of(method)].whole_tenant
     }
-    names = dict.fromkeys(("memory", "statement", "merged", "part", "rival", "time", "said"), "")
+    names = dict.fromkeys(("memory", "statement", "merged", "both", "part", "rival", "time", "said"), "")
     tried = {*Stored(names).reads, "ToolService/CallTool", "ToolService/ExecuteText", "ChangeService/WatchChanges"}
     assert {name for name in reading if name.split("/")[1] not in PLAIN} == tried - {
         "ToolService/CallTool",
@@ -265,6 +283,28 @@ async def test_nothing_of_a_source_in_quarantine_is_in_any_answer_and_all_of_it_
             key: answer for key, answer in during.items() if shows(answer, place.stored.reads[key[0]][key[1]])
         } == {}
         assert [key for key, answer in during.items() if answer == before[key]] == []
+        for answer in (answer for (name, *_), answer in during.items() if name == "ConflictService/DetectConflicts"):
+            assert answer.get("totalCount", 0) == len(answer.get("conflicts", ()))
         await place.admin.must("QuarantineService/ReleaseOrigin", EVIL)
         after = await answers(place)
         assert {key: after[key] for key in after if after[key] != before[key]} == {}
+
+
+def is_read(method: MethodDescriptor) -> bool:
+    """Whether a method only reads, and gives one answer that does not count its calls."""
+    reads = method.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS
+    return reads and not method.server_streaming and method.name != "GetUsage"
+
+
+async def test_what_concerns_the_whole_tenant_sees_everything(tmp_path: Path) -> None:
+    whole = [name for name, method in METHODS.items() if PERMISSIONS[path_of(method)].whole_tenant and is_read(method)]
+    async with opened(tmp_path) as place:
+        before = {name: await place.admin.call(name, {}) for name in whole}
+        await place.admin.must("QuarantineService/QuarantineOrigin", EVIL)
+        await place.admin.must("QuarantineService/QuarantineOrigin", {"origin": "user"})
+        during = {name: await place.admin.call(name, {}) for name in whole}
+        changed = {name for name in whole if during[name] != before[name]}
+        assert changed == {"QuarantineService/ListQuarantines"}
+        pruned = await place.admin.must("EpisodicMemoryService/PruneEvents", {"eventIds": [f"{MARK}-event"]})
+        assert pruned["prunedCount"] == "1"
+        await place.admin.must("SemanticMemoryService/CreateSnapshot", {})

@@ -18,6 +18,7 @@ from tests.support.server import eventually, server_process, whole_server
 
 SITE = ("web", "evil.example")
 EVIL, OWN = {"origin": "web", "origin_name": "evil.example"}, {"origin": "user"}
+GOOD = {"origin": "web", "origin_name": "good.example"}
 PLACE = ("users", "ada")
 
 
@@ -100,6 +101,18 @@ async def test_a_repeated_request_writes_once_whatever_is_in_quarantine_meanwhil
             assert len([one async for one in client.timeline.list(user=user)]) == 1
 
 
+async def test_a_list_goes_on_from_page_to_page_whatever_is_in_quarantine_meanwhile(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        for number in range(4):
+            await each.writer.documents.put(f"page{number}", "A page.", scope=Scope(user="ada", **OWN))
+        for client in (each.writer, each.bound):
+            first = await client.documents.list_page(page_size=2)
+            await each.admin.quarantine.add(*SITE)
+            second = await client.documents.list_page(page_size=2, page_token=first.next_page_token)
+            assert [one.doc_id for one in [*first.documents, *second.documents]] == [f"page{each}" for each in range(4)]
+            await each.admin.quarantine.release(*SITE)
+
+
 async def test_hidden_records_cannot_be_changed_and_their_ids_stay_taken(tmp_path: Path) -> None:
     async with people(tmp_path) as each:
         evil = Scope(user="ada", **EVIL)
@@ -108,6 +121,9 @@ async def test_hidden_records_cannot_be_changed_and_their_ids_stay_taken(tmp_pat
         await each.writer.facts.put(PLACE, "order", {"content": "An order."}, **EVIL)
         statement = (await each.writer.semantic.add("An order was given.", user="ada", **EVIL)).memory
         assert statement is not None
+        others = [await each.writer.semantic.add(text, user="ada", **GOOD) for text in ("It is blue.", "It is late.")]
+        page = await each.writer.semantic.add("It is an order.", user="ada", **EVIL)
+        merged = (await each.writer.conflicts.merge(page.memory_id, others[0].memory_id)).memory.memory_id
         await each.admin.quarantine.add(*SITE)
         for client in (each.admin, each.writer, each.bound):
             for call in (
@@ -129,15 +145,20 @@ async def test_hidden_records_cannot_be_changed_and_their_ids_stay_taken(tmp_pat
                     await call
             assert (await client.documents.delete_many(scope=Scope(user="ada"))).deleted_count == 0
             assert (await client.memories.purge(user="ada")).purged_count == 0
+            ours = (await client.semantic.add(f"{client} is here.", user="ada", **OWN)).memory_id
+            with pytest.raises(mnemon.MemoryNotFoundError):
+                await client.conflicts.merge(merged, ours)
         # The same, said by the user, is no duplicate of what is hidden; and a hidden statement settles nothing.
         own = await each.writer.semantic.add("An order was given.", user="ada", **OWN)
         assert not own.duplicate
-        more = await each.writer.semantic.add("An order was not given.", user="ada", conflict_policy="resolve", **EVIL)
-        assert more.decision is None
+        for content, source in (("Ada works in Rome now.", GOOD), ("Ada works in Oslo now.", EVIL)):
+            more = await each.writer.semantic.add(content, user="ada", conflict_policy="resolve", **source)
+            assert more.decision is None
         await each.admin.quarantine.release(*SITE)
         assert (await each.writer.documents.get("page")).content == "An order."
         assert (await each.writer.facts.get(PLACE, "order")).value == {"content": "An order."}
-        assert len([one async for one in each.writer.semantic.list(user="ada")]) == 3
+        known = {one.content async for one in each.writer.semantic.list(user="ada")}
+        assert {"An order was given.", "Ada works in Rome now.", "Ada works in Oslo now."} < known
 
 
 async def test_the_bridge_makes_no_statements_of_hidden_events_and_merges_none_with_hidden_ones(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from mnemon._values.quarantine import Quarantine, QuarantineReceipt
 from mnemon.shared.terminal import echo
 
 _ORIGIN = click.argument("origin", type=click.Choice(opt.ORIGINS))
-_NAME = click.argument("origin_name", metavar="[NAME]", default="")
+_NAME = click.argument("origin_name", metavar="[NAME]", required=False, type=opt.visible)
 
 
 @click.group()
@@ -26,9 +26,9 @@ def quarantine() -> None:
 @_NAME
 @click.option("--reason", default="", help="Why, for those who read the list later.")
 @opt.json_option
-def add(session: Session, *, origin: str, origin_name: str, reason: str) -> None:
+def add(session: Session, *, origin: str, origin_name: str | None, reason: str) -> None:
     """Hide the records of a source from all callers."""
-    receipt = session.client.quarantine.add(origin, origin_name, reason=reason)
+    receipt = session.client.quarantine.add(origin, origin_name or "", reason=reason)
     if session.as_json:
         echo(receipt.to_json())
         return
@@ -56,14 +56,14 @@ def list_quarantines(session: Session) -> None:
 @_ORIGIN
 @_NAME
 @opt.json_option
-def release(session: Session, *, origin: str, origin_name: str) -> None:
+def release(session: Session, *, origin: str, origin_name: str | None) -> None:
     """Show the records of a source again."""
-    receipt = session.client.quarantine.release(origin, origin_name)
+    receipt = session.client.quarantine.release(origin, origin_name or "")
     said = f"{_source(origin, origin_name)} is released; shown again: {_counts(receipt)}"
     echo(receipt.to_json() if session.as_json else said, is_line=not session.as_json)
 
 
-def _source(origin: str, origin_name: str) -> str:
+def _source(origin: str, origin_name: str | None) -> str:
     return f"{origin}: {origin_name}" if origin_name else f"{origin} (any name)"
 
 

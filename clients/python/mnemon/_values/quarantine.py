@@ -27,4 +27,4 @@ class QuarantineReceipt(JsonValue):
     existed: bool = False
     """Whether the source was in quarantine before."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How many records come from the source, by kind (see RecordKind)."""
+    """How many records are hidden now or, after a release, shown again, by kind (see RecordKind)."""

@@ -195,7 +195,7 @@ class ReleaseOriginResponse(_message.Message):
 
     @_builtins.property
     def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordCount]:
-        """How many records come from there; kinds without any are left out."""
+        """How many records are shown again; kinds without any are left out."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class QuarantineReceipt:
     existed: bool
     """Whether the source was in quarantine before."""
     counts: Mapping[RecordKind, int] = field(default_factory=dict)
-    """Numbers of the source's records, by kind."""
+    """Numbers of the source's records that are hidden or, after a release, shown again, by kind."""
 
 
 class QuarantineNotFoundError(NotFoundError):
@@ -49,8 +49,12 @@ class QuarantineNotFoundError(NotFoundError):
 
 
 def hidden_by(quarantines: Sequence[Quarantine]) -> tuple[Provenance, ...]:
-    """The origins and names of hidden records. An empty origin counts as an agent."""
-    sources = [each.source for each in quarantines]
+    """The origins and names of hidden records."""
+    return with_unnamed([each.source for each in quarantines])
+
+
+def with_unnamed(sources: Sequence[Provenance]) -> tuple[Provenance, ...]:
+    """The sources as records have them: an empty origin counts as an agent."""
     return (*sources, *([Provenance("")] if Provenance(Origin.AGENT) in sources else []))
 
 

@@ -14,13 +14,14 @@ from mnemon_server.domain.access.quarantine import (
     from_text,
     hidden_by,
     to_text,
+    with_unnamed,
 )
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import FieldViolation, InvalidOperationError
 from mnemon_server.domain.events import EventSelection
-from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.filters import AllOf, RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF, RecordKind
-from mnemon_server.domain.origins import NAMES, Provenance, any_from, is_origin
+from mnemon_server.domain.origins import NAMES, Provenance, any_from, is_origin, not_from
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.validation import id_violations, refuse, text_violations
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
@@ -101,7 +102,8 @@ class QuarantineStore:
         refuse([*source_violations(source), *text_violations(reason, "reason", REASON_BYTES_MAX)])
         now = self._clock()
         before, after = await self._change(lambda known: _with(known, Quarantine(source, reason, now)))
-        return await self._receipt(_of(source, after), existed=_of(source, before) is not None)
+        added = await self._offload(self._counts, source)
+        return QuarantineReceipt(_of(source, after), _of(source, before) is not None, added)
 
     async def release(self, source: Provenance, *, allow_missing: bool = False) -> QuarantineReceipt:
         """Shows the records of a source again, except for those that another quarantine hides.
@@ -118,13 +120,10 @@ class QuarantineStore:
                 raise QuarantineNotFoundError(source)
             return left
 
-        before, _ = await self._change(change)
+        before, after = await self._change(change)
         known = _of(source, before)
-        return await self._receipt(known, existed=known is not None)
-
-    async def _receipt(self, quarantine: Quarantine | None, *, existed: bool) -> QuarantineReceipt:
-        counts = await self._offload(self._counts, quarantine) if quarantine else {}
-        return QuarantineReceipt(quarantine, existed, counts)
+        counts = await self._offload(self._counts, source, but=hidden_by(after)) if known else {}
+        return QuarantineReceipt(known, known is not None, counts)
 
     async def _change(self, change: Change) -> tuple[Sequence[Quarantine], Sequence[Quarantine]]:
         """Returns the quarantines before and after the change."""
@@ -147,12 +146,14 @@ class QuarantineStore:
         if not changed.cancelled() and changed.exception() is None:
             self._take(from_text(changed.result().answer))
 
-    def _counts(self, quarantine: Quarantine) -> Mapping[RecordKind, int]:
-        sources, events = hidden_by([quarantine]), self._vault.events
-        where = RecordFilter(expression=any_from(sources), hidden=None)
+    def _counts(self, source: Provenance, *, but: tuple[Provenance, ...] = ()) -> Mapping[RecordKind, int]:
+        """Numbers of the records from a source, except for those that come from `but`."""
+        sources, events = with_unnamed([source]), self._vault.events
+        others = not_from(but)
+        where = RecordFilter(expression=AllOf((any_from(sources), *([others] if others else []))), hidden=None)
         counts = {kind: self._vault.collection(COLLECTION_OF[kind]).count_documents(where) for kind in COUNTED}
-        others = events.count(EventSelection(without=sources))
-        return {**counts, RecordKind.EVENT: max(0, events.count(EventSelection()) - others)}
+        left = events.count(EventSelection(without=(*sources, *but)))
+        return {**counts, RecordKind.EVENT: max(0, events.count(EventSelection(without=but)) - left)}
 
 
 def source_violations(source: Provenance) -> Iterator[FieldViolation]:
