@@ -380,12 +380,13 @@ class Upkeep:
     def _scrubbed(self) -> Iterator[None]:
         """Reads every sealed segment, one per step, and repairs damaged ones."""
         started = self._clock()
-        for row in self.store.rows():
-            if row.is_sealed:
-                self.repair(row.file_name)
-                yield
-        # The C library would keep what was read for this.
-        release_free_memory()
+        sealed = [row for row in self.store.rows() if row.is_sealed]
+        for row in sealed:
+            self.repair(row.file_name)
+            yield
+        if sealed:
+            # The C library would keep what was read for this.
+            release_free_memory()
         # Do not write to a vault that has no timeline.
         if not self._damaged and self.store.rows():
             self.store.commit(lambda records: tables.set_scrub_time(records, to_microseconds(started)))

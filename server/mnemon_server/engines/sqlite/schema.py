@@ -3,6 +3,7 @@
 import logging
 import os
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import apsw
@@ -139,19 +140,25 @@ def _configure(connection: apsw.Connection, cache_kib: int) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
+@cache
+def _statements() -> tuple[str, ...]:
+    """What creates the tables, in their order."""
+    return (
+        *journal.CREATE_STATEMENTS,
+        values.CREATE_STATEMENT,
+        tombstones.CREATE_STATEMENT,
+        history_gaps.CREATE_STATEMENT,
+        *TIMELINE_STATEMENTS,
+        *keyword_statements(),
+        *vector_block_statements(),
+        *(statement for collection in COLLECTIONS for statement in create_statements(collection)),
+    )
+
+
 def _create(connection: apsw.Connection) -> None:
     with connection:
         connection.execute(_TABLES)
-        for statement in (
-            *journal.CREATE_STATEMENTS,
-            values.CREATE_STATEMENT,
-            tombstones.CREATE_STATEMENT,
-            history_gaps.CREATE_STATEMENT,
-            *TIMELINE_STATEMENTS,
-            *keyword_statements(),
-            *vector_block_statements(),
-            *(statement for collection in COLLECTIONS for statement in create_statements(collection)),
-        ):
+        for statement in _statements():
             connection.execute(statement)
         # The secret to which the log's cursors are bound.
         connection.execute("INSERT INTO meta (key, value) VALUES ('epoch', ?)", (os.urandom(EPOCH_BYTES),))
