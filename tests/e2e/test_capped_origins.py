@@ -1,5 +1,6 @@
 """Keys that write records of some origins alone: their holders can make nothing look more trusted, by no door."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from mnemon_server.domain.access import Role
 from mnemon_server.transport.roles import permissions
 
 from tests.support.access import guarded_server, make_key, methods, path_of
+from tests.support.command import run
 
 SAID, CLAIMED = "Ada lives in Berlin now.", "Ada lives in Munich now."
 PLACE = ("users", "ada")
@@ -278,3 +280,20 @@ async def test_keys_with_origins_are_made_and_listed(tmp_path: Path) -> None:
             await each.user.keys.add("scraper", role="writer", origins=["press"])
         with pytest.raises(mnemon.InvalidArgumentError, match="reader or writer"):
             await each.user.keys.add("scraper", role="admin", origins=["web"])
+
+
+async def test_a_key_limited_to_origins_indexes_a_folder_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text(f"The page {name}.", encoding="utf-8")
+    monkeypatch.setenv("MNEMON_API_KEY", make_key(tmp_path, "writer", "--origin", "tool", "--origin", "web"))
+    async with guarded_server(tmp_path) as connection:
+        first, again = [await asyncio.to_thread(run, str(connection.server.address), "index", folder) for _ in range(2)]
+        assert (first.stdout, again.stdout) == (
+            "2 created, 0 replaced, 0 unchanged, 0 failed\n",
+            "0 created, 0 replaced, 2 unchanged, 0 failed\n",
+        )
+        (folder / "a.txt").unlink()
+        pruned = await asyncio.to_thread(run, str(connection.server.address), "index", folder, "--prune")
+        assert pruned.stdout == "0 created, 0 replaced, 1 unchanged, 0 failed; 1 pruned\n"

@@ -69,3 +69,35 @@ async def test_a_slip_gets_a_sentence_that_helps(
         done = await asyncio.to_thread(run, str(connection.server.address), "grants", "create", *words)
         assert done.returncode != 0
         assert message in done.stderr
+
+
+async def test_indexing_a_folder_leaves_what_others_share_from_a_folder_of_the_same_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    secrets = {name: make_key(tmp_path, "writer", "--user", name) for name in ("ada", "bob")}
+    async with guarded_server(tmp_path) as connection:
+        address = str(connection.server.address)
+
+        async def typed(who: str, *words: str | Path) -> Done:
+            monkeypatch.setenv("MNEMON_API_KEY", secrets[who])
+            return await asyncio.to_thread(run, address, *words)
+
+        async def indexed(who: str, name: str, *words: str) -> Done:
+            for each in folder.iterdir():
+                each.unlink()
+            (folder / name).write_text(f"The notes of {who}.", encoding="utf-8")
+            return await typed(who, "index", folder, *words)
+
+        await indexed("ada", "hers.txt")
+        for access in ((), ("--write",)):
+            made = await typed("ada", "grants", "create", "user:bob", "--user", "ada", "--json", *access)
+            await typed("bob", "grants", "accept", json.loads(made.stdout)["grant_id"])
+            for words in ((), ("--prune",), ("--user", "bob", "--prune")):
+                done = await indexed("bob", "his.txt", *words)
+                assert (done.returncode, done.stderr, "gone" in done.stdout) == (0, "", False)
+        assert "; 1 pruned" in (await indexed("bob", "new.txt", "--prune")).stdout
+        assert "; 1 gone" in (await indexed("ada", "new.txt", "--id-prefix", "ada/")).stdout
+        shown = await typed("ada", "get", "hers.txt", "--json")
+        assert json.loads(shown.stdout)["content"] == "The notes of ada."

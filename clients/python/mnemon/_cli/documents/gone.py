@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from mnemon._cli.documents.others import is_exactly
 from mnemon._cli.documents.sources import FOLDER, PATH_IN_FOLDER, SourceOptions, is_chosen
 from mnemon._sync.documents import Documents
 from mnemon._values.documents import Document, Scope
@@ -25,12 +26,13 @@ class Indexed:
         self.files.add(_file_of(document))
 
     def gone(self, store: Documents, folder: str, options: SourceOptions, scope: Scope) -> Iterator[Document]:
-        """The documents indexed from exactly this folder whose files this run has not read.
+        """The documents indexed from exactly this folder, with exactly this scope, whose files this run has not read.
 
-        The scope and the globs of the run choose among them, too.
+        The globs of the run choose among them, too. Documents of other scopes belong to others: a user who shares them
+        may have indexed a folder with the same path on another machine.
         """
         where = (F(f"metadata.{FOLDER}") == folder) & F(f"metadata.{PATH_IN_FOLDER}").exists()
-        found = store.list(where=where, scope=None if scope == Scope() else scope, view="ids")
+        found = store.list(where=where & is_exactly(scope), view="ids")
         for doc_id in [each.doc_id for each in found if each.doc_id not in self.ids]:
             try:
                 document = store.get(doc_id)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import click
 
 from mnemon._cli.documents.gone import Indexed, remove_unchanged
-from mnemon._cli.documents.others import without_those_of_others
+from mnemon._cli.documents.others import stored_scope, without_those_of_others
 from mnemon._cli.documents.sources import (
     NOT_TEXT,
     STDIN,
@@ -91,7 +91,7 @@ def index(
         stdin_id=stdin_id,
     )
     inputs = find_inputs(paths, options)
-    store = session.client.documents
+    store, own_scope = session.client.documents, stored_scope(scope, session.client.who_am_i())
     with _Report(session, count_documents(inputs, options), verbose=verbose) as report:
         documents = report.documents_of(read_inputs(inputs, options))
         if not take_over:
@@ -99,7 +99,7 @@ def index(
         for result in store.put_many(documents, scope=scope, ack=ack):
             report.show(result)
         for folder in dict.fromkeys(folder_name(Path(path)) for path in paths if Path(path).is_dir()):
-            report.show_gone(folder, report.indexed.gone(store, folder, options, scope), prune=prune)
+            report.show_gone(folder, report.indexed.gone(store, folder, options, own_scope), prune=prune)
     if report.counts["failed"] or report.counts["kept"] or (report.skipped[NOT_TEXT] and not allow_skipped):
         raise SystemExit(1)
 

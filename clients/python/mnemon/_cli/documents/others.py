@@ -8,6 +8,7 @@ from typing import TypeVar
 from mnemon._cli.documents.sources import FILE_NAME, FOLDER, PATH_IN_FOLDER
 from mnemon._sync.client import Client
 from mnemon._sync.documents import Documents
+from mnemon._values.access import Identity
 from mnemon._values.documents import SCOPE_FIELDS, Document, Scope
 from mnemon._values.filters import AllOf, F, Filter
 from mnemon.shared.namespaces import is_unicode
@@ -28,16 +29,28 @@ def without_those_of_others(
     refuse: Callable[[_Item, str], None],
 ) -> Iterator[_Item]:
     """The items that would not replace a document of another scope or folder; the others are refused with a reason."""
-    users = client.who_am_i().users
-    # For a key bound to one user, the server fills in that user.
-    bound_user = users[0] if len(users) == 1 and users[0] != "*" else ""
+    caller = client.who_am_i()
     for batch in _batches(items, document_of):
-        problems = _problems(client.documents, [document_of(item) for item in batch], scope, bound_user)
+        problems = _problems(client.documents, [document_of(item) for item in batch], scope, caller)
         for item in batch:
             if problem := problems.get(document_of(item).doc_id):
                 refuse(item, problem)
             else:
                 yield item
+
+
+def stored_scope(scope: Scope, caller: Identity) -> Scope:
+    """The scope with which the server stores documents of this one: it fills in the user and the origin of the key."""
+    [user] = caller.users if len(caller.users) == 1 and caller.users != ("*",) else ("",)
+    origin = caller.origins[-1] if caller.origins else ""
+    return replace(scope, user=scope.user or user, origin=scope.origin or origin)
+
+
+def is_exactly(scope: Scope) -> Filter:
+    """Documents with exactly this scope: a field that it leaves empty is not set."""
+    return AllOf(
+        tuple(F(name) == value if (value := getattr(scope, name)) else ~F(name).exists() for name in SCOPE_FIELDS)
+    )
 
 
 def _batches(items: Iterable[_Item], document_of: Callable[[_Item], Document]) -> Iterator[list[_Item]]:
@@ -53,12 +66,11 @@ def _batches(items: Iterable[_Item], document_of: Callable[[_Item], Document]) -
         yield batch
 
 
-def _problems(store: Documents, documents: Sequence[Document], scope: Scope, bound_user: str) -> dict[str, str]:
+def _problems(store: Documents, documents: Sequence[Document], scope: Scope, caller: Identity) -> dict[str, str]:
     """The reason for refusing each id that belongs to another scope or folder."""
     files: dict[tuple[Scope, str], dict[str, str]] = defaultdict(dict)
     for document in filter(_is_sendable, documents):
-        own = scope if document.scope == Scope() else document.scope
-        own = replace(own, user=own.user or bound_user)
+        own = stored_scope(scope if document.scope == Scope() else document.scope, caller)
         files[own, _folder_of(document)][document.doc_id] = _file_of(document)
     problems: dict[str, str] = {}
     for (own, folder), by_id in files.items():
@@ -73,8 +85,7 @@ def _problems(store: Documents, documents: Sequence[Document], scope: Scope, bou
 def _is_of(scope: Scope, folder: str) -> Filter:
     """Documents of exactly this scope, from this folder or an unknown one."""
     is_known = F(f"metadata.{FOLDER}").exists()
-    parts = [F(name) == value if (value := getattr(scope, name)) else ~F(name).exists() for name in SCOPE_FIELDS]
-    return AllOf((*parts, (F(f"metadata.{FOLDER}") == folder) | ~is_known if folder else ~is_known))
+    return is_exactly(scope) & ((F(f"metadata.{FOLDER}") == folder) | ~is_known if folder else ~is_known)
 
 
 def _is_sendable(document: Document) -> bool:
