@@ -161,6 +161,26 @@ async def test_hidden_records_cannot_be_changed_and_their_ids_stay_taken(tmp_pat
         assert {"An order was given.", "Ada works in Rome now.", "Ada works in Oslo now."} < known
 
 
+async def test_what_is_written_during_a_quarantine_is_found_at_once_unless_it_is_hidden(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        await each.admin.quarantine.add(*SITE)
+        for client in (each.writer, each.bound):
+            name = "whole" if client is each.writer else "bound"
+
+            async def found(client: AsyncClient = client) -> list[str]:
+                answer = await client.documents.search("letter", limit=9)
+                return sorted(one.document.doc_id for one in answer)
+
+            before = await found()
+            await client.documents.put(f"own-{name}", "A letter.", scope=Scope(user="ada", **OWN))
+            await client.documents.put(f"page-{name}", "A letter.", scope=Scope(user="ada", **EVIL))
+            assert await found() == sorted([*before, f"own-{name}"])
+            await client.documents.put(f"own-{name}", "A letter.", scope=Scope(user="ada", **EVIL))
+            assert await found() == before
+            with pytest.raises(mnemon.PermissionDeniedError, match="taken"):
+                await client.documents.put(f"own-{name}", "A letter.", scope=Scope(user="ada", **OWN))
+
+
 async def test_the_bridge_makes_no_statements_of_hidden_events_and_merges_none_with_hidden_ones(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as one, AsyncClient(str(one.server.address)) as client:
         await client.bridge.update_policy(conflict_policy="resolve")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,6 +87,11 @@ class Boundary:
         return found.among(kept)
 
     @property
+    def leaves_out_quarantine(self) -> bool:
+        """Whether all records exist for the caller but those in quarantine."""
+        return bool(self._bounds.hidden) and not self._bounds.is_bound
+
+    @property
     def reads_origins(self) -> bool:
         """Whether a document alone does not tell whether it exists for the caller: it may be made of hidden ones."""
         return bool(self._bounds.hidden)
@@ -150,6 +156,13 @@ class Boundary:
         return replace(update, update=lambda stored: self.owned(update.update(stored)), visible=self.changeable)
 
 
+class _Shown(NamedTuple):
+    """All records that exist for a caller."""
+
+    stats: RecordStats
+    passages: PassageIds
+
+
 class BoundRecords:
     """See RecordEngine. Whatever concerns the whole collection raises PermissionDeniedError.
 
@@ -169,6 +182,7 @@ class BoundRecords:
         self._records = records
         self._boundary = boundary = Boundary(collection, bounds)
         self._bounds, self._owner = bounds, owner
+        self._shown: _Shown | None = None
         self.guard = BoundGuard(records, owned=boundary.put, changeable=boundary.changeable, is_answered=is_answered)
 
     @property
@@ -244,7 +258,7 @@ class BoundRecords:
         found = self._records.get_documents(
             [doc_id for doc_id in doc_ids if doc_id in seen], vectors=vectors, fields_only=fields_only, fits=fits
         )
-        by_id = {document.doc_id: self._shown(document) for document in found if document is not None}
+        by_id = {document.doc_id: self._as_shown(document) for document in found if document is not None}
         return [by_id.get(doc_id) for doc_id in doc_ids]
 
     def get_small_document(self, doc_id: str, *, fields_only: FieldsOnly = False) -> Document | None:
@@ -275,9 +289,9 @@ class BoundRecords:
             fields_only=fields_only,
             fits=fits,
         )
-        return [(position, self._shown(document)) for position, document in rows] if self._bounds.hidden else rows
+        return [(position, self._as_shown(document)) for position, document in rows] if self._bounds.hidden else rows
 
-    def _shown(self, document: Document) -> Document:
+    def _as_shown(self, document: Document) -> Document:
         """The document as the caller sees it."""
         if not self._bounds.hidden or not document.fields.get("versions"):
             return document
@@ -326,7 +340,9 @@ class BoundRecords:
 
     def match_passages(self, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""
-        return self._records.match_passages(self._boundary.where(where))
+        if where or not self._boundary.leaves_out_quarantine:
+            return self._records.match_passages(self._boundary.where(where))
+        return self._all_shown().passages
 
     def match_few_passages(self, where: RecordFilter, *, limit: int) -> PassageIds | None:
         """See RecordEngine."""
@@ -379,8 +395,18 @@ class BoundRecords:
 
     def stats(self) -> RecordStats:
         """See RecordEngine. The sequence number is that of the collection."""
+        if self._boundary.leaves_out_quarantine:
+            return self._all_shown().stats
         documents = self.count_documents(_HIDDEN_TOO)
         return RecordStats(documents, len(self.match_passages(_EVERYTHING)), self._records.stats().sequence)
+
+    def _all_shown(self) -> _Shown:
+        """All that is not in quarantine, kept until the next write. What is read of it later is checked once more."""
+        if self._shown is None or self._shown.stats.sequence != self._records.stats().sequence:
+            sequence = self._records.stats().sequence
+            passages = self._records.match_passages(self._boundary.where(_EVERYTHING))
+            self._shown = _Shown(RecordStats(self.count_documents(_HIDDEN_TOO), len(passages), sequence), passages)
+        return self._shown
 
     def failure(self) -> str | None:
         """See RecordEngine."""
