@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,18 @@ async def test_a_grant_is_made_accepted_listed_and_revoked(tmp_path: Path, monke
         assert "tomatoes" not in (await typed("bob", "recall", "tomatoes")).stdout
         [line] = (await typed("bob", "grants", "list")).stdout.splitlines()
         assert line.endswith("user:bob may write namespace ada.garden, not accepted yet")
+
+
+async def test_a_grant_until_a_day_lasts_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MNEMON_API_KEY", make_key(tmp_path, "admin"))
+    async with guarded_server(tmp_path) as connection:
+        made = await asyncio.to_thread(
+            run,
+            str(connection.server.address),
+            *("grants", "create", "user:bob", "--user", "ada", "--until", "2099-01-31", "--json"),
+        )
+        ends = datetime.fromisoformat(json.loads(made.stdout)["expire_time"])
+        assert ends == datetime(2099, 1, 31, 23, 59, 59, 999999).astimezone()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +255,25 @@ async def test_a_grant_ends_when_it_says_and_can_be_renewed_in_place(tmp_path: P
         renewed = await each.ada.grants.add("user:bob", scope=GARDEN, expire_time=later, access="write")
         assert (renewed.expire_time, renewed.access) == (later, "write")
         assert await _found(each.bob, "plan"), "a renewed grant stays accepted"
+
+
+async def test_a_grant_ends_at_the_end_of_a_day_or_after_a_distance(tmp_path: Path) -> None:
+    last = datetime(2099, 1, 31, 23, 59, 59, 999999).astimezone()
+    async with people(tmp_path) as each:
+
+        async def ends(given: Any) -> datetime:
+            expire_time = (await each.admin.grants.add("user:bob", scope=GARDEN, expire_time=given)).expire_time
+            assert expire_time
+            return expire_time
+
+        for day in (date(2099, 1, 31), "2099-01-31", last):
+            assert await ends(day) == last
+        for distance in (timedelta(days=7), "7d", "1 week"):
+            before = datetime.now(UTC)
+            end = await ends(distance)
+            assert before <= end - timedelta(days=7) <= datetime.now(UTC)
+        with pytest.raises(mnemon.InvalidArgumentError, match="expire_time: must be a datetime, a date, a timedelta"):
+            await ends("soon")
 
 
 async def _found(client: mnemon.AsyncClient, doc_id: str) -> bool:

@@ -4,7 +4,10 @@ import re
 from datetime import UTC, date, datetime, time, timedelta
 
 Moment = datetime | date | timedelta | str
-"""An end of a span of time: a time with a zone, a day, a distance back from now, or a text such as 2027-01-31 or 2w."""
+"""A point in time: a time with a zone, a day, a distance from now, or a text such as 2027-01-31 or 2w.
+
+A distance goes back, except where the time must be in the future.
+"""
 
 _DISTANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:(m|minutes?)|(h|hours?)|(d|days?)|(w|weeks?))")
 _UNITS = ("minutes", "hours", "days", "weeks")
@@ -74,6 +77,12 @@ def end_of(given: Moment) -> datetime:
     if isinstance(found, date) and not isinstance(found, datetime):
         return _ends(found)[1]
     return start_of(found)
+
+
+def deadline_of(given: Moment) -> datetime:
+    """The time at which a span ends that begins now, likewise; a distance counts forward from now."""
+    found = _parsed(given)
+    return datetime.now(UTC) + found if isinstance(found, timedelta) else end_of(found)
 
 
 def _parsed(given: Moment) -> datetime | date | timedelta:

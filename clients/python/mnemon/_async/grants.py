@@ -1,10 +1,10 @@
 """The asyncio client's object for grants."""
 
 from collections.abc import AsyncIterator, Iterable
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mnemon._async.service import AsyncService
+from mnemon._local_time import Moment
 from mnemon._messages.translation import read, request
 from mnemon._values.access import Grant, GrantPage
 from mnemon._values.documents import Scope
@@ -28,14 +28,15 @@ class AsyncGrants(AsyncService):
         scope: Scope | None = None,
         namespace: Iterable[str] = (),
         access: str = "read",
-        expire_time: datetime | None = None,
+        expire_time: Moment | None = None,
         timeout: float | None = None,
     ) -> Grant:
         """Shares the records of a scope, or the facts in a namespace such as ("users", "ada"), and returns the grant.
 
         `subject` is "user:bob" for every caller that is bound to this user alone, or a caller as `who_am_i` names it,
-        such as "key:1f3a5c7e9b0d2f46". `access` is "read" or "write". Without `expire_time`, it lasts until it is
-        revoked.
+        such as "key:1f3a5c7e9b0d2f46". `access` is "read" or "write". `expire_time` is a `datetime`, a `date`, which
+        counts to its end, a `timedelta` from now, or a text such as "2027-01-31" or "30d". Without it, the grant lasts
+        until it is revoked.
 
         An admin's grant takes effect at once, any other once it is accepted. Sharing the same records with the same
         subject again replaces the access and the time.

@@ -40,7 +40,12 @@ def list_grants(session: Session) -> None:
 @opt.scope_options_of(_SHARED)
 @click.option("--namespace", type=opt.labels, help="Share the facts in this namespace and below it, as users.ada.")
 @click.option("--write", is_flag=True, help="Let the subject add, change and delete records, too.")
-@click.option("--until", type=opt.future, metavar="TIME|DISTANCE", help="When it ends, such as 2027-01-31 or 30d.")
+@click.option(
+    "--until",
+    type=opt.deadline,
+    metavar="TIME|DISTANCE",
+    help="When it ends, of a day at its end: 2027-01-31, 2027-01-31T12:00, 12h, 30d.",
+)
 @opt.json_option
 def create(
     session: Session,

@@ -150,6 +150,12 @@ def future(text: str) -> datetime:
     return found if isinstance(found, datetime) else _now_and(found, text)
 
 
+def deadline(text: str) -> datetime:
+    """The end of a span of time that begins now, inclusive: as `future`, but a day means its last microsecond."""
+    days = day_of(text)
+    return days[1] if days else future(text)
+
+
 def _now_and(distance: timedelta, text: str) -> datetime:
     try:
         return datetime.now(UTC) + distance

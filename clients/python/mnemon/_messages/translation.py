@@ -21,6 +21,7 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from mnemon._enums import choice, members_by_number, numbers_by_member, value_names, words_by_number
+from mnemon._local_time import deadline_of
 from mnemon._messages import convert
 from mnemon._messages.json import object_from_pb, object_to_pb
 from mnemon._messages.rules import field_from_pb, rule_from_pb
@@ -320,6 +321,7 @@ _WRITERS: Mapping[str, _Write] = {
     **dict.fromkeys(("remove_metadata", "users", "namespaces"), convert.keys),
     **dict.fromkeys(("importance", "min_importance", "demoted_importance"), convert.share_to_pb),
     "as_of_time": convert.moment_to_pb,
+    "expire_time": lambda name, given: convert.moment_to_pb(name, given, deadline_of),
     "is_global": convert.flag_to_pb,
     "filters": lambda name, given: convert.filters_to_pb(given),
 }
