@@ -27,7 +27,8 @@ async def test_a_grant_is_made_accepted_listed_and_revoked(tmp_path: Path, monke
         )
         assert made.returncode == 0, made.stderr
         said = re.fullmatch(
-            r"(\w{32})  user:bob may read user ada project garden, ends \d{4}-\d\d-\d\d \d\d:\d\d, not accepted yet\n",
+            r"(\w{32})  user:bob may read user ada project garden, granted by key:\w{16}, "
+            r"ends \d{4}-\d\d-\d\d \d\d:\d\d, not accepted yet\n",
             made.stdout,
         )
         assert said
@@ -49,7 +50,28 @@ async def test_a_grant_is_made_accepted_listed_and_revoked(tmp_path: Path, monke
         assert revoked.stdout == f"the grant {said[1]} is revoked\n"
         assert "tomatoes" not in (await typed("bob", "recall", "tomatoes")).stdout
         [line] = (await typed("bob", "grants", "list")).stdout.splitlines()
-        assert line.endswith("user:bob may write namespace ada.garden, not accepted yet")
+        assert re.search(r"user:bob may write namespace ada\.garden, granted by key:\w{16}, not accepted yet$", line)
+
+
+async def test_a_grant_is_shown_as_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MNEMON_API_KEY", make_key(tmp_path, "admin"))
+    async with guarded_server(tmp_path) as connection:
+
+        async def typed(*words: str) -> Done:
+            return await asyncio.to_thread(run, str(connection.server.address), "grants", *words)
+
+        namespace = r"users.ada@example\.org"
+        made = await typed("create", "user:bob\n0  user:eve", "--namespace", namespace, "--write", "--read")
+        assert re.fullmatch(
+            r"\w{32}  user:bob\\u000a0  user:eve may read namespace users\.ada@example\\.org, granted by key:\w{16}\n",
+            made.stdout,
+        )
+        assert (await typed("list")).stdout == made.stdout
+        again = await typed("create", "user:bob\n0  user:eve", "--namespace", namespace, "--json")
+        assert json.loads(again.stdout)["grant_id"] == made.stdout[:32]
+        for words, code in (((), 0), ((), 1), (("--allow-missing",), 0)):
+            assert (await typed("revoke", made.stdout[:32], *words)).returncode == code
+        assert (await typed("list")).stdout == ""
 
 
 async def test_a_grant_until_a_day_lasts_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,11 @@ from datetime import datetime
 import click
 
 from mnemon._cli import options as opt
-from mnemon._cli.output import short_time, show
+from mnemon._cli.output import short_time
 from mnemon._cli.session import Session
 from mnemon._values.access import Grant, GrantAccess
 from mnemon._values.documents import Scope
+from mnemon.shared.namespaces import namespace_text
 from mnemon.shared.terminal import echo
 
 _grant_id = click.argument("grant_id")
@@ -39,7 +40,13 @@ def list_grants(session: Session) -> None:
 @click.argument("subject")
 @opt.scope_options_of(_SHARED)
 @click.option("--namespace", type=opt.labels, help="Share the facts in this namespace and below it, as users.ada.")
-@click.option("--write", is_flag=True, help="Let the subject add, change and delete records, too.")
+@click.option(
+    "--read/--write",
+    "is_read",
+    default=True,
+    show_default=True,
+    help="What the subject may do; --write is also to add, change and delete records.",
+)
 @click.option(
     "--until",
     type=opt.deadline,
@@ -54,9 +61,11 @@ def create(
     namespace: tuple[str, ...] | None,
     until: datetime | None,
     *,
-    write: bool,
+    is_read: bool,
 ) -> None:
     """Share records. SUBJECT is user:bob for every caller that is bound to bob alone, or a caller as `whoami` names it.
+
+    Sharing the same records with the same subject again replaces the access and the end.
 
     For example: mnemon grants create user:bob --user ada --project garden --until 30d
     """
@@ -64,7 +73,7 @@ def create(
         subject,
         scope=None if scope == Scope() else scope,
         namespace=namespace or (),
-        access=GrantAccess.WRITE if write else GrantAccess.READ,
+        access=GrantAccess.READ if is_read else GrantAccess.WRITE,
         expire_time=until,
     )
     _show(session, made)
@@ -80,20 +89,22 @@ def accept(session: Session, grant_id: str) -> None:
 
 @grants.command()
 @_grant_id
+@click.option("--allow-missing", is_flag=True, help="Succeed if there is no such grant.")
 @click.pass_obj
-def revoke(session: Session, grant_id: str) -> None:
+def revoke(session: Session, grant_id: str, *, allow_missing: bool) -> None:
     """End a grant that you gave or got."""
-    session.client.grants.revoke(grant_id)
+    session.client.grants.revoke(grant_id, allow_missing=allow_missing)
     echo(f"the grant {grant_id} is revoked", is_line=True)
 
 
 def _show(session: Session, grant: Grant) -> None:
-    show(session, grant, _line)
+    echo(grant.to_json() if session.as_json else _line(grant), is_line=not session.as_json)
 
 
 def _line(grant: Grant) -> str:
     fields = " ".join(f"{name} {text}" for name, text in grant.scope.to_dict().items() if text)
-    shared = f"namespace {'.'.join(grant.namespace)}" if grant.namespace else fields
+    shared = f"namespace {namespace_text(grant.namespace)}" if grant.namespace else fields
+    giver = f", granted by {grant.granted_by}" if grant.granted_by else ""
     ends = f", ends {short_time(grant.expire_time)}" if grant.expire_time else ""
     waits = "" if grant.accept_time else ", not accepted yet"
-    return f"{grant.grant_id}  {grant.subject} may {grant.access} {shared}{ends}{waits}"
+    return f"{grant.grant_id}  {grant.subject} may {grant.access} {shared}{giver}{ends}{waits}"
