@@ -137,12 +137,10 @@ async def test_hidden_records_cannot_be_changed_and_their_ids_stay_taken(tmp_pat
             ):
                 with pytest.raises(mnemon.NotFoundError):
                     await call
-            for call in (
-                client.documents.put("page", "Mine.", scope=Scope(user="ada", **OWN)),
-                client.facts.put(PLACE, "order", {"content": "Mine."}, **OWN),
-            ):
-                with pytest.raises(mnemon.PermissionDeniedError, match="taken"):
-                    await call
+            with pytest.raises(mnemon.PermissionDeniedError, match="taken"):
+                await client.documents.put("page", "Mine.", scope=Scope(user="ada", **OWN))
+            with pytest.raises(mnemon.FactExistsError, match="'order'"):
+                await client.facts.put(PLACE, "order", {"content": "Mine."}, **OWN)
             assert (await client.documents.delete_many(scope=Scope(user="ada"))).deleted_count == 0
             assert (await client.memories.purge(user="ada")).purged_count == 0
             ours = (await client.semantic.add(f"{client} is here.", user="ada", **OWN)).memory_id
@@ -230,6 +228,19 @@ async def test_a_context_has_no_call_of_a_tool_whose_answer_is_hidden(tmp_path: 
         ]
         await client.quarantine.release("tool", "crm")
         assert len((await client.conversations.context("c", user="ada")).messages) == len(turns)
+
+
+async def test_a_message_is_not_taken_for_a_hidden_one_with_its_id(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        turn = {"role": "user", "content": "An order.", "message_id": "1"}
+        await each.writer.conversations.append("c", [turn], user="ada", **EVIL)
+        await each.admin.quarantine.add(*SITE)
+        for client in (each.writer, each.bound):
+            with pytest.raises(mnemon.AlreadyExistsError, match="'1'"):
+                await client.conversations.append("c", [turn | {"content": "My letter."}], user="ada", **OWN)
+            [again] = await client.conversations.append("c", [turn], user="ada", **EVIL)
+            assert again.duplicate
+        assert [one async for one in each.writer.conversations.messages("c", user="ada")] == []
 
 
 async def test_while_records_are_in_quarantine_only_admins_export_and_they_get_all_of_it(tmp_path: Path) -> None:

@@ -87,6 +87,11 @@ class BoundEvents:
             for event in self._events.get([event_id])
         ]
 
+    def get_stored(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
+        """See Timeline."""
+        found, scopes = self._events.get(event_ids), self._bounds.scopes()
+        return [event if event and self._has_scope(event, scopes) else None for event in found]
+
     def summarize(self, where: EventSelection) -> RangeSummary:
         """See Timeline."""
         return self._events.summarize(self._restricted(where))
@@ -139,9 +144,12 @@ class BoundEvents:
         return self._is_in(event, self._bounds.scopes(writing=True))
 
     def _is_in(self, event: StoredEvent, scopes: Sequence[Scope] | None) -> bool:
+        """Whether one of the scopes has the event, and it is not in quarantine."""
+        is_hidden = bool(self._bounds.hidden) and self._bounds.hides(decode(event.body).scope)
+        return not is_hidden and self._has_scope(event, scopes)
+
+    def _has_scope(self, event: StoredEvent, scopes: Sequence[Scope] | None) -> bool:
         """Whether one of the scopes has the event. The index tells; its body does not have to be parsed."""
-        if self._bounds.hidden and self._bounds.hides(decode(event.body).scope):
-            return False
         if scopes is None:
             return True
         time = from_microseconds(event.position.time_us)

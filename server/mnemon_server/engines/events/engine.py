@@ -178,6 +178,10 @@ class SQLiteEvents:
         """See Timeline."""
         return self._warm_reads().get(event_ids, fits)
 
+    def get_stored(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
+        """See Timeline."""
+        return self.get(event_ids)
+
     def summarize(self, where: EventSelection) -> RangeSummary:
         """See Timeline."""
         return self._warm_reads().summarize(where)

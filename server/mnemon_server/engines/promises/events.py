@@ -149,6 +149,9 @@ class EventEngine(Protocol):
         `fits` is called for each existing event in turn, with its size. An event that it rejects is None in the result.
         """
 
+    def get_stored(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
+        """As `get`, also those in quarantine, to compare them with what the caller writes. They must not be shown."""
+
     def summarize(self, where: EventSelection) -> RangeSummary:
         """Counts of the events that match."""
 

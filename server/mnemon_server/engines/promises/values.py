@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.errors import IdTakenError, MnemonError, RevisionMismatchError
+from mnemon_server.domain.errors import FactExistsError, IdTakenError, MnemonError, RevisionMismatchError
 from mnemon_server.domain.history import Author, Ending, current_author
 from mnemon_server.domain.records import RequestKey
 
@@ -108,10 +108,11 @@ class DocumentWrite:
 
     def taken(self) -> MnemonError:
         """The error if the id belongs to a document that the writer cannot see."""
-        doc_id = self.document.doc_id
-        return (
-            RevisionMismatchError(doc_id, self.expected_revision, 0) if self.expected_revision else IdTakenError(doc_id)
-        )
+        doc_id, key = self.document.doc_id, self.document.fields.get("fact_key")
+        if self.expected_revision:
+            return RevisionMismatchError(doc_id, self.expected_revision, 0)
+        # The id of a fact is made from its key, and says nothing to the writer.
+        return FactExistsError(str(key)) if key else IdTakenError(doc_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,8 +219,10 @@ def _selection(conversation: ConversationKey, event_types: frozenset[str] = MESS
 def _check_known(
     engine: EventEngine, conversation: ConversationKey, named: Sequence[Message], asked: Sequence[Message]
 ) -> None:
-    """Raises if a message with one of these ids says something else."""
-    found = engine.get([event_id_of(conversation, message.message_id) for message in named])
+    """Raises if a message with one of these ids says something else, even if it is in quarantine: the new one would be
+    lost.
+    """
+    found = engine.get_stored([event_id_of(conversation, message.message_id) for message in named])
     for stored, message, given in zip(found, named, asked, strict=True):
         if stored is not None and not says_the_same(from_event(stored).message, message):
             if given.message_id:
