@@ -149,6 +149,7 @@ class Place:
 
     admin: Caller
     writers: list[Caller]
+    """A caller without bounds, one that is bound to the user, and one to whom the user's records are granted."""
     stored: Stored
 
 
@@ -156,9 +157,14 @@ class Place:
 async def opened(folder: Path) -> AsyncIterator[Place]:
     admin, writer = make_key(folder, "admin"), make_key(folder, "writer")
     bound = make_key(folder, "writer", "--user", "ada", "--namespace", "users.ada")
+    guest = make_key(folder, "writer", "--user", "bob", "--namespace", "users.bob")
     async with guarded_server(folder) as connection, aio.insecure_channel(str(connection.server.address)) as channel:
-        callers = [Caller(channel, secret) for secret in (writer, bound)]
+        callers = [Caller(channel, secret) for secret in (writer, bound, guest)]
         place = Place(Caller(channel, admin), callers, Stored())
+        for what in ({"scope": ADA}, {"namespace": PLACE}):
+            await place.admin.must(
+                "AccessService/CreateGrant", {"subject": "user:bob", "access": "GRANT_ACCESS_WRITE", **what}
+            )
         await fill(callers[0], place.stored)
         yield place
 

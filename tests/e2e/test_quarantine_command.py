@@ -46,7 +46,7 @@ def test_a_name_within_a_hidden_origin_stays_hidden_when_it_is_released(address:
     assert "good.example" in run(address, "search", "letter").stdout
 
 
-def test_mistakes_are_told(address: str) -> None:
+def test_mistakes_are_named(address: str) -> None:
     typo = run(address, "quarantine", "add", "web", "evil.exampl")
     assert (typo.returncode, typo.stdout) == (0, "web: evil.exampl is in quarantine; hidden: nothing\n")
     assert typo.stderr == "no record has exactly this origin and name yet; new ones will be hidden\n"

@@ -74,7 +74,7 @@ async def test_open_watches_show_nothing_of_a_source_from_the_answer_on(tmp_path
         assert found == ["before", "during", "during-event", "own", "after"]
 
 
-async def test_a_repeated_request_writes_once_whatever_is_in_quarantine_meanwhile(tmp_path: Path) -> None:
+async def test_a_repeated_request_writes_once_before_during_and_after_a_quarantine(tmp_path: Path) -> None:
     async with people(tmp_path) as each:
         now = datetime.now(UTC)
         for client, user in ((each.writer, "bob"), (each.bound, "ada")):
@@ -101,7 +101,7 @@ async def test_a_repeated_request_writes_once_whatever_is_in_quarantine_meanwhil
             assert len([one async for one in client.timeline.list(user=user)]) == 1
 
 
-async def test_a_list_goes_on_from_page_to_page_whatever_is_in_quarantine_meanwhile(tmp_path: Path) -> None:
+async def test_a_list_goes_on_from_page_to_page_when_a_quarantine_begins(tmp_path: Path) -> None:
     async with people(tmp_path) as each:
         for number in range(4):
             await each.writer.documents.put(f"page{number}", "A page.", scope=Scope(user="ada", **OWN))

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class QuarantineServiceStub(object):
     """QuarantineService hides all records from one source, such as a site that was found to give agents orders, until they are
-    released or erased. While a source is in quarantine, its records exist for no caller, whatever its role: not in reads,
+    released or erased. While a source is in quarantine, its records exist for no caller, not even for admins: not in reads,
     searches, counts, conversations, tools and the feed, and not for changes either, which answer NOT_FOUND. The same holds for
     statements that were merged from one of its statements, for decisions about these, and for versions. New records from
     there are stored, and hidden at once. Methods that concern the whole tenant still see everything: exports and imports,
@@ -59,7 +59,7 @@ class QuarantineServiceStub(object):
 
 class QuarantineServiceServicer(object):
     """QuarantineService hides all records from one source, such as a site that was found to give agents orders, until they are
-    released or erased. While a source is in quarantine, its records exist for no caller, whatever its role: not in reads,
+    released or erased. While a source is in quarantine, its records exist for no caller, not even for admins: not in reads,
     searches, counts, conversations, tools and the feed, and not for changes either, which answer NOT_FOUND. The same holds for
     statements that were merged from one of its statements, for decisions about these, and for versions. New records from
     there are stored, and hidden at once. Methods that concern the whole tenant still see everything: exports and imports,
@@ -118,7 +118,7 @@ def add_QuarantineServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class QuarantineService(object):
     """QuarantineService hides all records from one source, such as a site that was found to give agents orders, until they are
-    released or erased. While a source is in quarantine, its records exist for no caller, whatever its role: not in reads,
+    released or erased. While a source is in quarantine, its records exist for no caller, not even for admins: not in reads,
     searches, counts, conversations, tools and the feed, and not for changes either, which answer NOT_FOUND. The same holds for
     statements that were merged from one of its statements, for decisions about these, and for versions. New records from
     there are stored, and hidden at once. Methods that concern the whole tenant still see everything: exports and imports,

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class QuarantineServiceStub:
     """QuarantineService hides all records from one source, such as a site that was found to give agents orders, until they are
-    released or erased. While a source is in quarantine, its records exist for no caller, whatever its role: not in reads,
+    released or erased. While a source is in quarantine, its records exist for no caller, not even for admins: not in reads,
     searches, counts, conversations, tools and the feed, and not for changes either, which answer NOT_FOUND. The same holds for
     statements that were merged from one of its statements, for decisions about these, and for versions. New records from
     there are stored, and hidden at once. Methods that concern the whole tenant still see everything: exports and imports,
@@ -54,7 +54,7 @@ class QuarantineServiceStub:
 @_typing.type_check_only
 class QuarantineServiceAsyncStub(QuarantineServiceStub):
     """QuarantineService hides all records from one source, such as a site that was found to give agents orders, until they are
-    released or erased. While a source is in quarantine, its records exist for no caller, whatever its role: not in reads,
+    released or erased. While a source is in quarantine, its records exist for no caller, not even for admins: not in reads,
     searches, counts, conversations, tools and the feed, and not for changes either, which answer NOT_FOUND. The same holds for
     statements that were merged from one of its statements, for decisions about these, and for versions. New records from
     there are stored, and hidden at once. Methods that concern the whole tenant still see everything: exports and imports,
@@ -76,7 +76,7 @@ class QuarantineServiceAsyncStub(QuarantineServiceStub):
 
 class QuarantineServiceServicer(metaclass=_abc_1.ABCMeta):
     """QuarantineService hides all records from one source, such as a site that was found to give agents orders, until they are
-    released or erased. While a source is in quarantine, its records exist for no caller, whatever its role: not in reads,
+    released or erased. While a source is in quarantine, its records exist for no caller, not even for admins: not in reads,
     searches, counts, conversations, tools and the feed, and not for changes either, which answer NOT_FOUND. The same holds for
     statements that were merged from one of its statements, for decisions about these, and for versions. New records from
     there are stored, and hidden at once. Methods that concern the whole tenant still see everything: exports and imports,
