@@ -93,7 +93,6 @@ async def test_a_grant_until_a_day_lasts_to_its_end(tmp_path: Path, monkeypatch:
         (("bob", "--user", "ada"), 'must be a user or a caller as WhoAmI names it, one of "user:…"'),
         (("user:bob", "--user", "eve"), "your credential is not bound to all of it"),
         (("user:bob", "--user", "ada", "--until", "yesterday"), "yesterday"),
-        (("user:bob", "--project", "garden"), "scope.user: must name the user whose records are shared"),
     ],
 )
 async def test_a_slip_gets_a_sentence_that_helps(

@@ -11,6 +11,7 @@ from typing import Any
 import mnemon
 import pytest
 from mnemon import Scope
+from mnemon_server.domain.access.grants import GRANTS_PER_SUBJECT_MAX
 
 from tests.e2e.test_bound_feeds import take
 from tests.e2e.test_bounds import People, fill, people
@@ -162,13 +163,116 @@ async def test_deleting_by_filter_keeps_what_others_share_unless_their_user_is_n
         assert [one async for one in each.ada.facts.list(subtree=True)] == []
 
 
+async def test_a_recall_finds_all_that_is_shared_and_says_whose_words_they_are(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        for project in ("garden", "vacation"):
+            said = [mnemon.ConversationMessage("user", f"I sowed carrots before the {project}.")]
+            await each.ada.conversations.append(project, said, user="ada", project=project)
+            await each.admin.grants.add("user:bob", scope=Scope("ada", project=project))
+        await each.admin.grants.add("user:bob", scope=Scope("ada", household="home"))
+        await each.bob.timeline.add("note", "I sowed peas.", user="bob")
+        theirs = {"I sowed carrots before the garden.", "I sowed carrots before the vacation."}
+        everything = await each.bob.recall("Who sowed what?")
+        assert {item.content for item in everything} == {*theirs, "I sowed peas."}
+        lines = sorted(line.partition("] ")[2] for line in everything.context.splitlines())
+        assert [line[11:] for line in lines] == [
+            *(f"(ada) user: {each}" for each in sorted(theirs)),
+            "I sowed peas.",
+        ]
+        assert {item.content for item in await each.bob.recall("Who sowed what?", user="ada")} == theirs
+        assert "(ada)" not in (await each.ada.recall("Who sowed what?")).context
+        assert "(ada)" in (await each.admin.recall("Who sowed what?")).context
+        with pytest.raises(
+            mnemon.InvalidArgumentError, match="'ada' with project 'garden' or 'ada' with project 'vacation'"
+        ):
+            await each.bob.timeline.summarize(user="ada")
+
+
+async def test_what_is_shared_for_writing_stays_its_owners(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        memory_id = await fill_garden(each.ada)
+        await each.admin.grants.add("user:bob", scope=GARDEN, access="write")
+        for call in (
+            each.bob.documents.put("plan", "Pancakes."),
+            each.bob.documents.update("plan", scope=Scope("bob")),
+            each.bob.memories.update(memory_id, user="bob"),
+            each.bob.memories.update(memory_id, user=""),
+        ):
+            with pytest.raises(mnemon.PermissionDeniedError, match="belongs to 'ada', who shares it with you"):
+                await call
+        [refused] = [one async for one in each.bob.documents.put_many([mnemon.Document("plan", "Pancakes.")])]
+        assert isinstance(refused.error, mnemon.PermissionDeniedError)
+        await each.bob.documents.put("plan", "Tomatoes grow by the fence.", scope=GARDEN)
+        assert (await each.ada.documents.get("plan")).scope == GARDEN
+        await each.admin.erasures.run(user="ada")
+        assert [one async for one in each.admin.documents.list()] == []
+
+
+async def test_a_deletion_that_names_more_than_what_is_shared_keeps_that(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        await fill_garden(each.ada)
+        await each.bob.facts.put(("users", "bob", "notes"), "own", {"a": 1})
+        for access in ("write", "read"):
+            await each.admin.grants.add("user:bob", namespace=(*ADAS, "garden"), access=access)
+            for place in ((), ("users",)):
+                counted = await each.bob.facts.delete_many(place, subtree=True, dry_run=True)
+                assert counted.deleted_count == 1, (access, place)
+        assert (await each.bob.facts.delete_many(("users",), subtree=True)).deleted_count == 1
+        assert [one.key async for one in each.ada.facts.list(subtree=True)] == ["bed"]
+        for dry_run in (True, False):
+            with pytest.raises(mnemon.PermissionDeniedError, match="for reading only"):
+                await each.bob.facts.delete_many((*ADAS, "garden"), dry_run=dry_run)
+
+
+async def test_an_event_beside_a_private_one_is_no_duplicate_of_it(tmp_path: Path) -> None:
+    when = datetime(2026, 11, 5, 12, tzinfo=UTC)
+    async with people(tmp_path) as each:
+        private = await each.ada.timeline.add("health", "Ada saw a lawyer.", user="ada", event_time=when)
+        await each.admin.grants.add("user:bob", scope=GARDEN, access="write")
+        written = [
+            await each.bob.timeline.add("health", "Ada saw a lawyer.", user="ada", project="garden", event_time=when)
+            for _ in range(2)
+        ]
+        assert [one.duplicate for one in written] == [False, True]
+        assert written[0].event_id != private.event_id
+        told = [one.event_id async for one in each.bob.timeline.list(user="ada", project="garden")]
+        assert told == [written[0].event_id]
+        with pytest.raises(mnemon.EventExistsError):
+            await each.bob.timeline.add("health", "x", user="ada", project="garden", event_id=private.event_id)
+
+
+async def test_an_archive_does_not_bring_a_revoked_grant_back(tmp_path: Path) -> None:
+    async with people(tmp_path / "data") as each:
+        made = await each.admin.grants.add("user:bob", scope=GARDEN, access="write")
+        lines = [line async for line in each.admin.archive.export()]
+        await each.admin.grants.revoke(made.grant_id)
+        results = [one async for one in each.admin.archive.import_(lines)]
+        assert [grant async for grant in each.admin.grants.list()] == [], results
+        again = await each.admin.grants.add("user:bob", scope=GARDEN)
+        assert [grant async for grant in each.admin.grants.list()] == [again]
+
+
+async def test_grants_that_nobody_accepts_do_not_keep_others_from_granting(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        for number in range(GRANTS_PER_SUBJECT_MAX + 1):
+            await each.ada.grants.add("user:bob", scope=Scope("ada", project=f"p{number}"))
+        await each.admin.grants.add("user:bob", scope=Scope("carl"))
+        listed = [grant async for grant in each.bob.grants.list()]
+        for grant in listed[: GRANTS_PER_SUBJECT_MAX - 1]:
+            await each.bob.grants.accept(grant.grant_id)
+        with pytest.raises(mnemon.InvalidOperationError, match="the subject has 128 grants"):
+            await each.bob.grants.accept(listed[GRANTS_PER_SUBJECT_MAX - 1].grant_id)
+
+
 async def test_callers_grant_only_what_they_own_and_see_only_grants_that_concern_them(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         each = await stack.enter_async_context(people(tmp_path))
         writer = await stack.enter_async_context(another(each, tmp_path, "writer"))
         reader = await stack.enter_async_context(another(each, tmp_path, "reader", "--user", "ada"))
         scraper = await stack.enter_async_context(another(each, tmp_path, "writer", "--user", "ada", "--origin", "web"))
-        made = await each.ada.grants.add("user:bob", scope=GARDEN, access="write")
+        capped = await stack.enter_async_context(another(each, tmp_path, "writer", "--origin", "web"))
+        made = await each.ada.grants.add("user:bob", scope=Scope(project="garden"), access="write")
+        assert made.scope == GARDEN
         await each.bob.grants.accept(made.grant_id)
         refusals = [
             (each.bob.grants.add("user:eve", scope=GARDEN), "your credential is not bound to all of it"),
@@ -191,6 +295,7 @@ async def test_callers_grant_only_what_they_own_and_see_only_grants_that_concern
                 "bob": each.bob,
                 "reader": reader,
                 "scraper": scraper,
+                "capped": capped,
                 "writer": writer,
             }.items()
         }
@@ -201,6 +306,7 @@ async def test_callers_grant_only_what_they_own_and_see_only_grants_that_concern
             "bob": both,
             "reader": [made.grant_id],
             "scraper": [made.grant_id],
+            "capped": [],
             "writer": [],
         }
         with pytest.raises(mnemon.GrantNotFoundError):
@@ -220,6 +326,8 @@ async def test_callers_grant_only_what_they_own_and_see_only_grants_that_concern
         ),
         ({"subject": "user:", "scope": GARDEN}, "subject: must be a user"),
         ({"subject": "", "scope": GARDEN}, "subject: is required"),
+        ({"subject": "user:*", "scope": GARDEN}, "subject: must name one user"),
+        ({"subject": "key:1f3a5c7e9b0d2f46", "scope": GARDEN}, "subject: names no API key of this tenant"),
         ({"subject": "user:ada", "scope": GARDEN}, "subject: must not be the user whose records are shared"),
         ({"subject": "user:bob"}, "scope: must be set, or namespace"),
         ({"subject": "user:bob", "scope": GARDEN, "namespace": ADAS}, "scope: must be set, or namespace"),

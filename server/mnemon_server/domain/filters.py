@@ -133,8 +133,11 @@ class RecordFilter:
     expression: Expression | None = None
     hidden: bool | None = False
     is_writing: bool = False
-    """Whether records that the caller may not write are left out, and shared ones whose user the scope does not name.
+    """Whether records that the caller may not write are left out, and shared ones, unless the scope names their user or
+    `namespace` is within theirs.
     """
+    namespace: str = ""
+    """Of a deletion of facts: the encoded namespace that the caller names. It selects nothing."""
 
     def __bool__(self) -> bool:
         """False if it selects everything that is not hidden."""

@@ -122,6 +122,8 @@ class RecallItem:
     """Of an event: its position in storage order."""
     citation: int = 0
     """Its number in the context; 0 if it is not there."""
+    whose: str = ""
+    """The user whose record it is, if the context has to say so."""
 
 
 Diagnostics = SearchDiagnostics | SimilarityDiagnostics | WindowDiagnostics

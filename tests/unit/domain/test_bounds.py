@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from mnemon_server.domain.access.bounds import ENTRIES_MAX, UNBOUNDED, Bounds
 from mnemon_server.domain.access.shares import Share
-from mnemon_server.domain.collections import DOCUMENTS, FACTS, RULES, Collection
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, RULES, SEMANTIC, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import InvalidArgumentError, PermissionDeniedError
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
@@ -103,7 +103,9 @@ def test_a_new_record_must_exist_for_the_caller(users: list[str], namespaces: li
         if exists(users, namespaces, FACTS, written(labels)):
             bounds.check_namespace(text)
         else:
-            with pytest.raises(PermissionDeniedError, match=r"namespace must be within ('users|one of a credential)"):
+            with pytest.raises(
+                PermissionDeniedError, match=r"namespace must be within 'users|bound to users alone and has no facts"
+            ):
                 bounds.check_namespace(text)
 
 
@@ -165,8 +167,17 @@ def test_shares_of_users_add_no_namespaces_and_the_other_way_round() -> None:
 def test_parts_of_a_user_that_a_call_could_mean_are_named() -> None:
     parts = [Share(Scope("bob", household="home")), Share(Scope("bob", project="garden"))]
     bounds = Bounds.of(["ada"], []).sharing(parts, "me")
-    with pytest.raises(InvalidArgumentError, match=r"scope.household: must be 'home': several"):
+    with pytest.raises(InvalidArgumentError, match="'bob' with project 'garden' or 'bob' with household 'home'"):
         bounds.selected(Scope("bob"))
+
+
+def test_a_removal_in_what_is_shared_for_reading_is_refused_and_others_find_nothing_there() -> None:
+    bounds = Bounds.of(["ada"], []).sharing([Share(Scope("bob"))], "me")
+    for collection in (DOCUMENTS, SEMANTIC):
+        with pytest.raises(PermissionDeniedError, match="for reading only"):
+            bounds.restricted(collection, RecordFilter(scope=Scope("bob"), is_writing=True))
+        own = bounds.restricted(collection, RecordFilter(scope=Scope("ada"), is_writing=True))
+        assert own == RecordFilter(scope=Scope("ada"), is_writing=True)
 
 
 SOURCES = (Scope(), Scope(origin="web"), Scope(origin="web", origin_name="a.example"), Scope(origin="tool"))

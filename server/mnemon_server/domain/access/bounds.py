@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from mnemon_server.domain.access.shares import Share, any_of, covers, is_whole_user, narrowed, order, scope_text
 from mnemon_server.domain.collections import DECISIONS, FACTS, RULES, SEMANTIC, VERSIONS, Collection
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, PermissionDeniedError
 from mnemon_server.domain.filters import (
     AllOf,
@@ -314,6 +313,19 @@ class Bounds:
             raise _ambiguous(list(fitting))
         return next(iter(fitting.items()))
 
+    def parts(self, scope: Scope) -> tuple[Scope, ...]:
+        """The scopes that together have all records with this scope that exist for the caller, own ones first.
+
+        Raises PermissionDeniedError if the scope names a user whose records do not exist for the caller.
+        """
+        scopes = self.scopes()
+        if scopes is None:
+            return (scope,)
+        found = dict.fromkeys(narrow for each in scopes if (narrow := narrowed(each, scope)) is not None)
+        if scope.user and not found:
+            raise PermissionDeniedError(f"scope.user must be {_choice(map(scope_text, scopes))}: {_BOUND}")
+        return tuple(each for each in found if not any(other != each and covers(other, each) for other in found))
+
     def sourced(self, scope: Scope) -> Scope:
         """The scope of a new record with its origin; by default, the least trusted one that the caller may write.
 
@@ -346,6 +358,20 @@ class Bounds:
         others = tuple(origin for origin in ("", *map(str, Origin)) if origin not in changeable)
         return Condition("origin", Operator.IN, others)
 
+    def check_owner(self, stored: Scope, scope: Scope) -> None:
+        """Raises PermissionDeniedError if a stored record is shared with the caller and would get another user."""
+        if self.users is not None and stored.user not in self.users and scope.user != stored.user:
+            raise PermissionDeniedError(
+                f"the record belongs to {stored.user!r}, who shares it with you: scope.user must be {stored.user!r}"
+            )
+
+    def sharing_of(self, namespace: str) -> Share | None:
+        """The share that contains an encoded namespace, a writable one if there is one; None if it is not shared."""
+        if _is_in(namespace, self.namespaces):
+            return None
+        found = [each for each in self.shares if each.namespace and _is_in(namespace, (each.namespace,))]
+        return max(found, key=lambda each: each.may_write, default=None)
+
     def check_namespace(self, text: str) -> None:
         """Raises PermissionDeniedError if the caller may not write a fact in this encoded namespace."""
         spaces = self.spaces(writing=True)
@@ -353,6 +379,10 @@ class Bounds:
             return
         if _is_in(text, self.spaces()):
             raise read_only()
+        if not spaces:
+            raise PermissionDeniedError(
+                "your credential is bound to users alone and has no facts; they need a namespace"
+            )
         raise PermissionDeniedError(
             f"namespace must be within {_choice(repr(namespace_text(one)) for one in spaces or ())}: {_BOUND}"
         )
@@ -374,15 +404,9 @@ def read_only() -> PermissionDeniedError:
 
 
 def _ambiguous(scopes: Sequence[Scope]) -> InvalidArgumentError:
-    """The error for a scope that matches several shares of one user. It asks for a field in which they differ."""
-    for place, name in enumerate(SCOPE_FIELDS):
-        values = sorted({scope_values(each)[place] for each in scopes})
-        if len(values) > 1:
-            known = _choice(repr(each) for each in values if each)
-            return InvalidArgumentError.of(
-                f"scope.{name}", f"must be {known}: several parts of the records of this user are shared with you"
-            )
-    raise AssertionError("equal scopes are one")
+    """The error for a scope that matches several shares of one user."""
+    known = _choice(map(scope_text, scopes))
+    return InvalidArgumentError.of("scope", f"must name one of the parts that are shared with you: {known}")
 
 
 def _is_in(text: str, spaces: Sequence[Namespace] | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.access.bounds import ALL, Bounds
 from mnemon_server.domain.access.callers import TTL_MAX, Principal, Role
 from mnemon_server.domain.access.shares import Share
 from mnemon_server.domain.encoding import scope_values
@@ -15,8 +15,8 @@ from mnemon_server.domain.namespaces import namespace_text
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.validation import id_violations, scope_violations
 
-GRANTS_MAX, GRANTS_PER_SUBJECT_MAX = 10_000, 128
-"""Grants of a tenant, and grants to one subject."""
+GRANTS_MAX, GRANTS_PER_SUBJECT_MAX, PENDING_MAX = 10_000, 128, 1_000
+"""Grants of a tenant, accepted grants to one subject, and grants by one caller that were not accepted yet."""
 OF_USER = "user:"
 """Begins a subject that stands for all callers that are bound to one user."""
 SUBJECT_BYTES_MAX = 1_024
@@ -89,6 +89,8 @@ def grant_violations(grant: Grant, place: str = "") -> Iterator[FieldViolation]:
     elif not name.startswith(SUBJECTS) or name in SUBJECTS:
         known = ", ".join(f'"{each}…"' for each in SUBJECTS)
         yield FieldViolation(f"{place}subject", f"must be a user or a caller as WhoAmI names it, one of {known}")
+    elif name == f"{OF_USER}{ALL}":
+        yield FieldViolation(f"{place}subject", "must name one user")
     yield from id_violations(name, f"{place}subject", SUBJECT_BYTES_MAX)
     if grant.share.namespace is None:
         yield from _scope_violations(scope, place)

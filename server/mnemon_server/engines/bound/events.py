@@ -127,7 +127,7 @@ class BoundEvents:
     def _owned(self, write: EventWrite) -> EventWrite:
         request = self._own(write.request)
         event = replace(write.event, scope=self._bounds.owned(self._bounds.sourced(write.event.scope)))
-        return EventWrite(event, write.id_is_new, request, write.is_imported)
+        return EventWrite(event, write.id_is_new, request, write.is_imported, within=self._bounds.scopes())
 
     def _restricted(self, where: EventSelection) -> EventSelection:
         scope, _ = self._bounds.selected(where.scope)

@@ -16,42 +16,45 @@ class BoundGuard:
         records: RecordEngine,
         *,
         owned: Callable[[DocumentWrite], DocumentWrite],
-        changeable: Callable[[Document], bool],
         is_answered: Callable[[str], bool],
     ) -> None:
         """Reads nothing yet.
 
         Args:
             records: the collection, without bounds.
-            owned: the write as it is made; raises PermissionDeniedError for another's user or namespace.
-            changeable: whether a document exists for the caller; raises PermissionDeniedError if it may only be read.
+            owned: the write as it is made, with `visible` set; raises PermissionDeniedError for another's user or
+                namespace.
             is_answered: whether the caller's request with this id has an answer, which then is the answer again.
         """
-        self._records, self._owned, self._changeable, self._is_answered = records, owned, changeable, is_answered
+        self._records, self._owned, self._is_answered = records, owned, is_answered
 
     def refusals(self, writes: Sequence[DocumentWrite]) -> list[MnemonError | None]:
         """See WriteGuard."""
-        found: list[MnemonError | None] = [self._refused(write) for write in writes]
+        owned = [self._checked(write) for write in writes]
+        found: list[MnemonError | None] = [each if isinstance(each, MnemonError) else None for each in owned]
         places = [i for i, refusal in enumerate(found) if refusal is None and writes[i].document.doc_id]
         names = [writes[i].document.doc_id for i in places]
         stored = self._records.get_documents(names, fields_only=True) if names else ()
         for i, document in zip(places, stored, strict=True):
             if document is not None and not self._is_replay(writes[i]):
-                found[i] = self._refused_change(writes[i], document)
+                found[i] = _refused_change(owned[i], document)
         return found
 
-    def _refused(self, write: DocumentWrite) -> PermissionDeniedError | None:
+    def _checked(self, write: DocumentWrite) -> DocumentWrite | PermissionDeniedError:
         try:
-            self._owned(write)
-        except PermissionDeniedError as error:
-            return error
-        return None
-
-    def _refused_change(self, write: DocumentWrite, stored: Document) -> MnemonError | None:
-        try:
-            return None if self._changeable(stored) else write.taken()
+            return self._owned(write)
         except PermissionDeniedError as error:
             return error
 
     def _is_replay(self, write: DocumentWrite) -> bool:
         return write.request is not None and self._is_answered(write.request.request_id)
+
+
+def _refused_change(write: DocumentWrite | PermissionDeniedError, stored: Document) -> MnemonError | None:
+    """Why a write that was checked cannot replace the document."""
+    if isinstance(write, PermissionDeniedError):
+        return write
+    try:
+        return None if write.visible is None or write.visible(stored) else write.taken()
+    except PermissionDeniedError as error:
+        return error

@@ -52,9 +52,22 @@ class Boundary:
         self._bounds = bounds
 
     def where(self, where: RecordFilter) -> RecordFilter:
-        # Programs that tidy up their own records name no user: what others share must not go with them.
-        bounds = self._bounds.unshared if where.is_writing and not where.scope.user else self._bounds
-        return bounds.restricted(self._collection, where)
+        return self._writable(where).restricted(self._collection, where)
+
+    def _writable(self, where: RecordFilter) -> Bounds:
+        """The bounds for a filter. Programs that tidy up their own records name nobody: what others share must not go
+        with them.
+
+        Raises PermissionDeniedError if it names a namespace that is shared for reading only.
+        """
+        if not where.is_writing or where.scope.user:
+            return self._bounds
+        named = self._bounds.sharing_of(where.namespace) if where.namespace else None
+        if named is None:
+            return self._bounds.unshared
+        if not named.may_write:
+            raise read_only()
+        return self._bounds
 
     def spans(self, field: str) -> list[tuple[str, str]] | None:
         """The ranges that a text field of the caller's documents has; None if that is any text.
@@ -133,8 +146,8 @@ class Boundary:
     def to_remove(self, records: "RecordEngine | RecordTransaction", where: RecordFilter) -> RecordFilter:
         """The filter for documents to remove. Raises PermissionDeniedError if the caller may not write one of them."""
         self.check_writable()
-        writable = self._bounds if where.scope.user or not where.is_writing else self._bounds.unshared
-        own, foreign = writable.restricted(self._collection, replace(where, is_writing=True)), self._bounds.foreign()
+        writable, foreign = self._writable(where), self._bounds.foreign()
+        own = writable.restricted(self._collection, replace(where, is_writing=True))
         selects_all = not where.is_writing and self._bounds.reads_more
         if selects_all and records.count_documents(self.where(where)) > records.count_documents(own):
             raise read_only()
@@ -149,11 +162,25 @@ class Boundary:
         if self._collection in (RULES, VERSIONS):
             raise refused()
 
+    def replaceable(self, document: Document, scope: Scope) -> bool:
+        """As `changeable`, for a replacement with this scope. A shared record stays its owner's."""
+        if not self.changeable(document):
+            return False
+        if self._collection != FACTS:
+            self._bounds.check_owner(document.scope, scope)
+        return True
+
     def put(self, write: DocumentWrite) -> DocumentWrite:
-        return replace(write, document=self.owned(write.document), visible=self.changeable)
+        document = self.owned(write.document)
+        return replace(write, document=document, visible=lambda stored: self.replaceable(stored, document.scope))
 
     def update(self, update: DocumentUpdate) -> DocumentUpdate:
-        return replace(update, update=lambda stored: self.owned(update.update(stored)), visible=self.changeable)
+        def updated(stored: Document) -> Document:
+            document = self.owned(update.update(stored))
+            self.replaceable(stored, document.scope)
+            return document
+
+        return replace(update, update=updated, visible=self.changeable)
 
 
 class _Shown(NamedTuple):
@@ -183,7 +210,7 @@ class BoundRecords:
         self._boundary = boundary = Boundary(collection, bounds)
         self._bounds, self._owner = bounds, owner
         self._shown: _Shown | None = None
-        self.guard = BoundGuard(records, owned=boundary.put, changeable=boundary.changeable, is_answered=is_answered)
+        self.guard = BoundGuard(records, owned=boundary.put, is_answered=is_answered)
 
     @property
     def heads(self) -> Heads:
@@ -327,6 +354,8 @@ class BoundRecords:
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""
+        if where.is_writing:
+            return self._records.count_documents(self._boundary.to_remove(self._records, where))
         return self._records.count_documents(self._boundary.where(where))
 
     def has_metadata_key(self, key: str, *, like: MetadataValue | None = None) -> bool:

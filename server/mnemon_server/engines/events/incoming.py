@@ -33,6 +33,7 @@ class PreparedEvent(NamedTuple):
     body: bytes
     request: RequestKey | None
     is_imported: bool
+    within: tuple[Scope, ...] | None
 
 
 def prepare(write: EventWrite) -> PreparedEvent:
@@ -51,6 +52,7 @@ def prepare(write: EventWrite) -> PreparedEvent:
         encode(event),
         write.request,
         write.is_imported,
+        write.within,
     )
 
 

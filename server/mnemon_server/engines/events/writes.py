@@ -1,12 +1,14 @@
 """Stores and removes events, within the writer's transaction."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import apsw
 
+from mnemon_server.domain.access.shares import covers
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.encoding import scope_values
@@ -89,7 +91,11 @@ class KnownEvent(NamedTuple):
     event_id: str
     sequence: int
     segment_id: int
-    user: str
+    scope: Scope
+
+    def exists_for(self, event: PreparedEvent) -> bool:
+        """Whether it exists for the writer of a new event."""
+        return event.within is None or any(covers(each, self.scope) for each in event.within)
 
 
 class Appends:
@@ -155,7 +161,7 @@ class Appends:
             for sequence, body in rows:
                 stored = decode(body)
                 segment_id = snapshot.segment_id(sequence)
-                yield KnownEvent(stored.event_id, sequence, segment_id, stored.scope.user), key_texts(stored)
+                yield KnownEvent(stored.event_id, sequence, segment_id, stored.scope), key_texts(stored)
 
     def _rows_in(self, snapshot: Snapshot, name: str, column: str, numbers: Sequence[int]) -> list[tuple[int, bytes]]:
         """The events of a sealed segment with these hashes. The writer must not wait for a repair: if the file cannot
@@ -187,12 +193,12 @@ class _Call:
         self._segments = [row for row in snapshot.unsealed if row.state is SegmentState.OPEN]
         self._is_full = not self._segments or self._is_over(self._segments[-1])
         self._by_id: dict[str, KnownEvent] = {}
-        self._by_key: dict[KeyTexts, KnownEvent] = {}
+        self._by_key: defaultdict[KeyTexts, list[KnownEvent]] = defaultdict(list)
 
     def know(self, known: KnownEvent, key: KeyTexts) -> None:
         """Makes events with the same id or key duplicates of this one."""
         self._by_id.setdefault(known.event_id, known)
-        self._by_key.setdefault(key, known)
+        self._by_key[key].append(known)
 
     def take(self, event: PreparedEvent) -> EventReceipt | MnemonError:
         """Examines one event; returns its result. A match by id takes precedence over a match by key."""
@@ -200,11 +206,11 @@ class _Call:
         if request is not None and request.stored_id in self.answers:
             return _replay(request, self.answers[request.stored_id])
         known = None if event.id_is_new else self._by_id.get(event.event_id)
-        known = known or self._by_key.get(event.key)
+        if known is not None and (known.scope.user != event.scope.user or not known.exists_for(event)):
+            return EventExistsError(event.event_id)
+        known = known or next((each for each in self._by_key[event.key] if each.exists_for(event)), None)
         if known is None:
             receipt = self._store(event)
-        elif known.user != event.scope.user:
-            return EventExistsError(event.event_id)
         else:
             receipt = EventReceipt(known.event_id, known.sequence, known.segment_id, self._time, duplicate=True)
         if request is not None:
@@ -223,12 +229,12 @@ class _Call:
 
     def _store(self, event: PreparedEvent) -> EventReceipt:
         self._sequence = sequence = self._sequence + 1
-        event_id, _, id_hash, key, key_hash, scope, importance, conversation, body, request, is_imported = event
+        event_id, _, id_hash, key, key_hash, scope, importance, conversation, body, request, is_imported, _ = event
         _, _, _, event_type, time_us, digest, _ = key
         segment_id = self._place(len(body) + _ROW_BYTES)
         texts = scope_values(scope)
         self.rows.append((sequence, time_us, id_hash, key_hash, *texts, event_type, importance, conversation, body))
-        self.know(KnownEvent(event_id, sequence, segment_id, scope.user), key)
+        self.know(KnownEvent(event_id, sequence, segment_id, scope), key)
         operation = self._operation
         number = "null" if importance is None else repr(float(importance))
         lag = max(0, operation.now - time_us)

@@ -22,7 +22,7 @@ from mnemon_server.domain.events import (
     RangeSummary,
     StoredEvent,
 )
-from mnemon_server.domain.records import NO_FLOORS, RelevanceFloors, RequestKey, SearchMode
+from mnemon_server.domain.records import NO_FLOORS, RelevanceFloors, RequestKey, Scope, SearchMode
 from mnemon_server.engines.promises.values import Fits, Vector
 
 Sequences = NDArray[np.int64]
@@ -44,6 +44,8 @@ class EventWrite:
     request: RequestKey | None = None
     is_imported: bool = False
     """The event was imported. The feed shows it as `"imported": true` in the details."""
+    within: tuple[Scope, ...] | None = None
+    """The scopes whose events exist for the writer: others are not told as duplicates. None means all."""
 
 
 @dataclass(frozen=True, slots=True)

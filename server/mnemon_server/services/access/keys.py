@@ -212,6 +212,11 @@ class KeyRing(Periodic):
         await asyncio.to_thread(self._store.rebind, tenant, key_id, bounds)
         await self._refresh()
 
+    def has(self, tenant: str, key_id: str) -> bool:
+        """Whether the tenant has a key with this id."""
+        stored = self._keys.get(key_id)
+        return stored is not None and stored.key.tenant == tenant
+
     def list(self, tenant: str, *, after: int, limit: int) -> KeyPage:
         """The keys of a tenant after a position, in the order of their creation."""
         mine = [each for each in self._keys.values() if each.key.tenant == tenant]

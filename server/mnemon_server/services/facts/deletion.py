@@ -9,7 +9,7 @@ from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.errors import FactNotFoundError
 from mnemon_server.domain.facts import FactFilter, record_id
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.namespaces import Namespace, encode_namespace
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
@@ -65,10 +65,8 @@ class FactDeletion:
 
         def program(tx: VaultTransaction) -> str:
             records = tx.collection(FACTS)
-            # A namespace that the caller names and may not write is refused; without one, it is left out.
-            mine = not namespace
-            deleted = _remove_matching(records, replace(living(where, tx.now), is_writing=mine), REQUESTED)
-            _remove_matching(records, replace(expired(tx.now, where), is_writing=mine), EXPIRED)
+            deleted = _remove_matching(records, removable(where, living(where, tx.now)), REQUESTED)
+            _remove_matching(records, removable(where, expired(tx.now, where)), EXPIRED)
             return json.dumps(deleted)
 
         identity = request_key(request_id, "delete facts", namespace, where.subtree, repr(where.where))
@@ -86,6 +84,11 @@ class FactDeletion:
             return json.dumps(len(ended))
 
         return int(json.loads((await completion(self._vault.transact(program))).answer))
+
+
+def removable(where: FactFilter, matching: RecordFilter) -> RecordFilter:
+    """The filter for the matching facts that the caller may remove; see RecordFilter."""
+    return replace(matching, is_writing=True, namespace=encode_namespace(where.namespace or ()))
 
 
 def _remove_matching(records: RecordTransaction, where: RecordFilter, reason: str) -> int:

@@ -52,7 +52,7 @@ from mnemon_server.services.facts.checks import (
     pattern_violations,
     query_violations,
 )
-from mnemon_server.services.facts.deletion import FactDeletion
+from mnemon_server.services.facts.deletion import FactDeletion, removable
 from mnemon_server.services.facts.filters import expired, living, unmet_violations
 from mnemon_server.services.facts.namespaces import list_namespaces
 from mnemon_server.services.facts.putting import FactPutting, PutResult
@@ -395,7 +395,7 @@ class FactStore:
         """Removes for good, in one transaction, every fact that matches; `dry_run` counts them, and removes nothing."""
         refuse([*filter_violations(where), *request_id_violations(request_id)])
         unmet = await self._offload(list, unmet_violations(self._records, where))
-        alive = living(where, self._clock())
+        alive = removable(where, living(where, self._clock()))
         matched = await self._offload(self._records.count_documents, alive) if dry_run or unmet else 0
         if matched:
             refuse(unmet)

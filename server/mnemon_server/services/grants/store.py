@@ -13,6 +13,7 @@ from mnemon_server.domain.access.errors import GrantNotFoundError
 from mnemon_server.domain.access.grants import (
     GRANTS_MAX,
     GRANTS_PER_SUBJECT_MAX,
+    PENDING_MAX,
     Grant,
     GrantPage,
     end_violations,
@@ -25,12 +26,15 @@ from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import GRANTS
 from mnemon_server.domain.errors import InvalidOperationError, MnemonError, PermissionDeniedError
 from mnemon_server.domain.filters import AllOf, Condition, NoneOf, Operator, RecordFilter
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.validation import refuse
+from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.background.offload import completion
 from mnemon_server.services.background.periodic import Periodic
 from mnemon_server.services.grants.stored_form import to_document, to_grant
+from mnemon_server.services.writing.tombstones import names_of
 
 REFRESH_S = 1.0
 """How soon grants that were imported or erased take effect, or end."""
@@ -111,12 +115,8 @@ class GrantStore(Periodic):
             records.delete_documents(RecordFilter(expression=ended), change=None)
             [stored] = records.get_documents([grant.grant_id])
             accepted = to_grant(stored).accepted_at if stored is not None else None
-            others = Condition("id", Operator.EQ, (grant.grant_id,))
-            same = Condition("subject", Operator.EQ, (grant.subject,))
-            _check_room(records.count_documents(RecordFilter(expression=NoneOf((others,)))), GRANTS_MAX, "the tenant")
-            to_same = RecordFilter(expression=AllOf((same, NoneOf((others,)))))
-            _check_room(records.count_documents(to_same), GRANTS_PER_SUBJECT_MAX, "the subject")
             made = replace(grant, accepted_at=accepted or (now if is_manager(caller) else None))
+            _check_room(records, made)
             records.put_document(DocumentWrite(document=to_document(made), passages=(), change=None))
 
         await self._write(program)
@@ -142,8 +142,9 @@ class GrantStore(Periodic):
                 raise GrantNotFoundError(grant_id)
             grant = to_grant(stored)
             if grant.accepted_at is None:
-                accepted = to_document(replace(grant, accepted_at=self._clock()))
-                records.put_document(DocumentWrite(document=accepted, passages=(), change=None))
+                accepted = replace(grant, accepted_at=self._clock())
+                _check_room(records, accepted)
+                records.put_document(DocumentWrite(document=to_document(accepted), passages=(), change=None))
 
         await self._write(program)
         return self._found(caller, grant_id)[1]
@@ -165,6 +166,8 @@ class GrantStore(Periodic):
 
         def program(tx: VaultTransaction) -> None:
             tx.collection(GRANTS).delete_document(grant_id, change=None)
+            # An older archive must not bring it back.
+            tx.entomb([names_of(tx).record(RecordKind.GRANT, grant_id)], tx.now)
 
         await self._write(program)
 
@@ -177,7 +180,11 @@ class GrantStore(Periodic):
     def _is_seen(self, caller: Principal, grant: Grant) -> bool:
         if grant.has_ended(self._clock()):
             return False
-        return is_manager(caller) or _is_to(caller, grant) or (bool(caller.bounds) and owns(caller.bounds, grant.share))
+        return (
+            is_manager(caller)
+            or _is_to(caller, grant)
+            or (caller.bounds.is_narrow and owns(caller.bounds, grant.share))
+        )
 
     async def _write(self, program: Callable[[VaultTransaction], None]) -> None:
         def run(tx: VaultTransaction) -> str:
@@ -220,6 +227,18 @@ def _check_may_manage(caller: Principal) -> None:
         raise PermissionDeniedError("grants of the whole tenant are managed by admins; your credential is a writer")
 
 
-def _check_room(count: int, limit: int, what: str) -> None:
-    if count >= limit:
-        raise InvalidOperationError(f"{what} has {limit:,} grants, the most it can have; revoke one first")
+def _check_room(records: RecordTransaction, grant: Grant) -> None:
+    """Raises InvalidOperationError if there is no room for one more grant. Those that wait to be accepted count for who
+    granted them, so that nobody can use up the room of others.
+    """
+    other = NoneOf((Condition("id", Operator.EQ, (grant.grant_id,)),))
+    is_accepted = Condition("accept_time", Operator.EXISTS, (grant.accepted_at is not None,))
+    by, name = ("granted_by", grant.granted_by) if grant.accepted_at is None else ("subject", grant.subject)
+    limit = PENDING_MAX if grant.accepted_at is None else GRANTS_PER_SUBJECT_MAX
+    same = RecordFilter(expression=AllOf((other, is_accepted, Condition(by, Operator.EQ, (name,)))))
+    if records.count_documents(same) >= limit:
+        what = "you have made" if grant.accepted_at is None else "the subject has"
+        more = " that nobody has accepted" if grant.accepted_at is None else ""
+        raise InvalidOperationError(f"{what} {limit:,} grants{more}, the most there can be; revoke one first")
+    if records.count_documents(RecordFilter(expression=other)) >= GRANTS_MAX:
+        raise InvalidOperationError(f"the tenant has {GRANTS_MAX:,} grants, the most it can have; revoke one first")

@@ -1,14 +1,23 @@
 """The search of each kind, whose results become items. Within a kind, they keep the order of its search."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.conversations import ConversationKey
 from mnemon_server.domain.documents import DocumentFilter, SearchQuery, SearchResult
-from mnemon_server.domain.events import MESSAGE_TYPE, EventScore, EventSelection, StoredEvent, WindowQuery
+from mnemon_server.domain.events import (
+    MESSAGE_TYPE,
+    EventScore,
+    EventSelection,
+    StoredEvent,
+    WindowDiagnostics,
+    WindowQuery,
+)
 from mnemon_server.domain.facts import FactFilter, FactMatch, FactQuery
 from mnemon_server.domain.filters import Condition, Expression, Operator
 from mnemon_server.domain.json_text import JsonText
@@ -17,7 +26,7 @@ from mnemon_server.domain.memories import MemoryFilter, MemoryMatch, MemoryQuery
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.origins import not_from
 from mnemon_server.domain.recall import Diagnostics, RecallItem, RecallQuery, RecordReference
-from mnemon_server.domain.records import SearchMode
+from mnemon_server.domain.records import NEAREST_MAX, Scope, SearchMode
 from mnemon_server.domain.semantic import SemanticFilter, SemanticMatch, SimilarQuery
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.events.store import EventStore
@@ -30,6 +39,8 @@ from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.wire.events import decode
 
 EVENT_IDS_MAX = 10
+PARTS_MAX = 32
+"""Scopes of events that are searched. Further ones are left out, and the answer says that it is not all."""
 UNSCORED = EventScore(0.0, None, None)
 
 
@@ -54,6 +65,8 @@ class Question(NamedTuple):
     limit: int
     namespace: Namespace | None
     """Of the facts; None means all."""
+    parts: tuple[Scope, ...]
+    """The scopes of the events, each of which is searched alone."""
 
     def of_all_times(self) -> "Question":
         """The same without the span of time, for what its nearest texts tell; one result is enough."""
@@ -230,13 +243,33 @@ def _of_statement(match: SemanticMatch) -> RecallItem:
 
 
 async def _events(stores: Stores, asked: Question, room: Room | None) -> Found:
-    where = replace(asked.events(), scope=asked.query.scope)
     mode = SearchMode.HYBRID if asked.text.strip() else SearchMode.VECTOR
-    page = await stores.events.window(
-        WindowQuery(where=where, has_range=True, limit=asked.limit, text=asked.text, vector=asked.vector, mode=mode),
-        room=room,
+    query = WindowQuery(has_range=True, limit=asked.limit, text=asked.text, vector=asked.vector, mode=mode)
+    where = (replace(asked.events(), scope=part) for part in asked.parts)
+    pages = await asyncio.gather(*(stores.events.window(replace(query, where=each), room=room) for each in where))
+    items = [of_event(*found) for page in pages for found in zip(page.events, page.scores, strict=True)]
+    if len(pages) == 1:
+        return Found(items, pages[0].diagnostics)
+    items.sort(key=lambda item: -item.relevance)
+    return Found(items[: asked.limit], joined_diagnostics([page.diagnostics for page in pages]))
+
+
+def joined_diagnostics(parts: Sequence[WindowDiagnostics]) -> WindowDiagnostics:
+    """What several searches of the timeline say together."""
+    said = [each.relevance for each in parts if each.relevance is not None]
+    best = max(said, key=lambda each: each.best, default=None)
+    nearest = chain.from_iterable(each.nearest for each in said)
+    return WindowDiagnostics(
+        total_scanned=max((each.total_scanned for each in parts), default=0),
+        filtered_by_context=sum(each.filtered_by_context for each in parts),
+        filtered_by_window=sum(each.filtered_by_window for each in parts),
+        returned=sum(each.returned for each in parts),
+        duration_s=max((each.duration_s for each in parts), default=0.0),
+        mode=parts[0].mode if parts else None,
+        pending=sum(each.pending for each in parts),
+        exact=all(each.exact for each in parts),
+        relevance=best and replace(best, nearest=tuple(sorted(nearest, reverse=True)[:NEAREST_MAX])),
     )
-    return Found([of_event(*found) for found in zip(page.events, page.scores, strict=True)], page.diagnostics)
 
 
 def of_event(stored: StoredEvent, score: EventScore = UNSCORED) -> RecallItem:

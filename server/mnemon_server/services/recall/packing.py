@@ -135,13 +135,16 @@ def _day(item: RecallItem) -> str:
 
 
 def _source(item: RecallItem) -> str:
-    """The origin of an item that is trusted less than an agent, so that a page does not read like the user's words."""
+    """The user of an item, if several are possible; and its origin if that is trusted less than an agent, so that a
+    page does not read like the user's words.
+    """
     origin, name = item.scope.origin, item.scope.origin_name[:SOURCE_CHARACTERS_MAX]
     # Tool messages already show their speaker.
     is_told = origin == Origin.TOOL and item.type == MESSAGE_TYPE
-    if is_told or trust(origin) >= trust(Origin.AGENT):
-        return ""
-    return f"({origin}: {name}) " if name else f"({origin}) "
+    is_plain = is_told or trust(origin) >= trust(Origin.AGENT)
+    said = [item.whose[:SOURCE_CHARACTERS_MAX], "" if is_plain else f"{origin}: {name}" if name else origin]
+    known = ", ".join(filter(None, said))
+    return f"({known}) " if known else ""
 
 
 def _head(item: RecallItem) -> str:

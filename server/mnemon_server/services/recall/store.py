@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
 import numpy as np
 
-from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.events import MESSAGE_TYPE
 from mnemon_server.domain.kinds import RecordKind
@@ -34,7 +35,7 @@ from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.facts.tool_namespaces import ToolNamespaces
 from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX, Room
 from mnemon_server.services.recall.checks import query_violations
-from mnemon_server.services.recall.kinds import SEARCHES, Found, Question, Stores
+from mnemon_server.services.recall.kinds import PARTS_MAX, SEARCHES, Found, Question, Stores
 from mnemon_server.services.recall.neighbours import Neighbours, is_question, neighbours, with_neighbours
 from mnemon_server.services.recall.packing import pack, with_passages
 from mnemon_server.services.recall.relevance import judged
@@ -79,16 +80,19 @@ class RecallStore:
         self._embedder = embedder
         self._fusion = fusion
         self._offload = offload
+        self._bounds = UNBOUNDED
 
     def over(self, stores: Stores, bounds: Bounds) -> "RecallStore":
         """The same service over a part of the records, for callers with bounds."""
-        return RecallStore(
-            stores, self.namespaces.over(bounds), self._tokenizers, self._embedder, self._fusion, self._offload
-        )
+        part = copy(self)
+        part._stores, part._bounds, part.namespaces = stores, bounds, self.namespaces.over(bounds)
+        return part
 
     def at(self, stores: Stores) -> "RecallStore":
         """The same service over the records of a moment."""
-        return RecallStore(stores, self.namespaces, self._tokenizers, self._embedder, self._fusion, self._offload)
+        part = copy(self)
+        part._stores = stores
+        return part
 
     async def recall(self, query: RecallQuery, *, room: Room | None = None) -> RecallAnswer:
         """What matters for a question; see RecallQuery.
@@ -119,11 +123,15 @@ class RecallStore:
         by_kind = dict(zip(wanted, found, strict=False))
         read_turns = partial(neighbours, self._stores.events.engine, asked.turns)
         of_all_times = found[len(wanted) :]
-        answer = await self._offload(_answer, query, text, by_kind, of_all_times, self._fusion, read_turns, count)
+        is_cut = len(self._bounds.parts(query.scope)) > PARTS_MAX
+        whose = partial(_whose, self._bounds, query)
+        answer = await self._offload(
+            _answer, query, text, by_kind, of_all_times, self._fusion, read_turns, whose, count
+        )
         return replace(
             answer,
             kinds=tuple(_diagnostics(query, by_kind, skipped)),
-            truncated=answer.truncated or any(part is not None and part.is_full for part in rooms),
+            truncated=answer.truncated or is_cut or any(part is not None and part.is_full for part in rooms),
             duration_s=perf_counter() - began,
         )
 
@@ -145,7 +153,15 @@ class RecallStore:
             limit = min(max(query.max_tokens // ITEM_TOKENS, LIMIT_DEFAULT), LIMIT_MAX)
         # What the caller has already is found first, and left out; the same text in several records is one item.
         limit = min(2 * limit + len(query.excluded) + len(query.messages), LIMIT_MAX)
-        asked = Question(query, text, vector, of_model=query.vector is None, limit=limit, namespace=None)
+        asked = Question(
+            query,
+            text,
+            vector,
+            of_model=query.vector is None,
+            limit=limit,
+            namespace=None,
+            parts=self._bounds.parts(query.scope)[:PARTS_MAX],
+        )
         if query.namespace:
             return asked._replace(namespace=Namespace(query.namespace)), {}
         if query.scope == Scope():
@@ -172,6 +188,7 @@ def _answer(
     of_all_times: Sequence[Found],
     fusion: Fusion,
     turns: ReadTurns,
+    whose: Callable[[Sequence[RecallItem]], list[RecallItem]],
     count: Count,
 ) -> RecallAnswer:
     """The answer without its diagnostics. Blocks.
@@ -183,6 +200,7 @@ def _answer(
         of_all_times: what the same searches found without the query's span of time; empty if it has no span.
         fusion: how the searches combine meaning and words.
         turns: reads the turns around messages.
+        whose: adds the users whose names the context needs.
         count: the size of a text in tokens.
     """
     unknown, asked_before = _unknown(query, found.values())
@@ -203,6 +221,7 @@ def _answer(
         told = [item for item in items if item.relevance >= least]
         beside_told = turns([*told, *_same(told, ranked)])
         packed = [item for item in with_neighbours(told, beside_told) if item.record.id not in query.excluded]
+        packed = whose(packed)
         context, packed = pack(packed, text, tokens_max, count)
         cited = {item.record: item for item in packed if item.citation}
         items = [replace(item, citation=cited.pop(item.record, item).citation) for item in items]
@@ -218,6 +237,15 @@ def _answer(
         tokenizer=query.tokenizer,
         truncated=truncated,
     )
+
+
+def _whose(bounds: Bounds, query: RecallQuery, items: Sequence[RecallItem]) -> list[RecallItem]:
+    """The items with their users, unless they can only be of one: "I am allergic to bees" may be anybody's."""
+    own, users = {*(bounds.users or ())}, {item.scope.user for item in items if item.scope.user}
+    if query.scope.user or (len(users) <= 1 and (bounds.users is None or users <= own)):
+        return [*items]
+    unnamed = own if len(own) == 1 else set()
+    return [replace(item, whose="" if item.scope.user in unnamed else item.scope.user) for item in items]
 
 
 def _same(told: Iterable[RecallItem], ranked: Iterable[RecallItem]) -> list[RecallItem]:

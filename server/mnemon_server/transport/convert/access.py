@@ -76,8 +76,11 @@ def key_to_pb(key: ApiKey) -> pb.ApiKey:
     return message
 
 
-def read_grant(request: pb.CreateGrantRequest) -> Grant:
-    """The grant to be made; its creation is set later."""
+def read_grant(request: pb.CreateGrantRequest, caller: Principal) -> Grant:
+    """The grant to be made; its creation is set later. If it names no user, it is about the caller's only one."""
+    users = caller.bounds.users or ()
+    if request.HasField("scope") and not request.scope.user and len(users) == 1:
+        request.scope.user = users[0]
     reader = Reader()
     access = reader.enum("access", request.access, _ACCESS)
     expires_at = reader.time("expire_time", request, "expire_time")

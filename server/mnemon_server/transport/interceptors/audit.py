@@ -14,8 +14,18 @@ from mnemon_server.services.access.audit import AuditLog
 from mnemon_server.transport.interceptors.base import Call, Method
 
 REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"})
-ID_FIELDS = ("memory_id", "doc_id", "event_id", "key_id", "tenant", "tenant_id", "decision_id", "conflict_id")
-PART_FIELDS = {"receipt": ("id", "event_id"), "key": ("key_id",)}
+ID_FIELDS = (
+    "memory_id",
+    "doc_id",
+    "event_id",
+    "key_id",
+    "grant_id",
+    "tenant",
+    "tenant_id",
+    "decision_id",
+    "conflict_id",
+)
+PART_FIELDS = {"receipt": ("id", "event_id"), "key": ("key_id",), "grant": ("grant_id",)}
 """The ids in parts of messages."""
 UNKNOWN = Principal(NO_TENANT, "", Role.READER)
 

@@ -57,9 +57,11 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
     async def CreateGrant(  # noqa: N802
         self, request: pb.CreateGrantRequest, context: Context
     ) -> pb.CreateGrantResponse:
-        grant = convert.read_grant(request)
+        caller = current_call.get().principal
+        grant = convert.read_grant(request, caller)
+        self._check_subject(caller.tenant, grant.subject)
         async with self.vault(context) as vault:
-            made = await vault.grants.create(current_call.get().principal, grant)
+            made = await vault.grants.create(caller, grant)
         return pb.CreateGrantResponse(grant=convert.grant_to_pb(made))
 
     async def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:  # noqa: N802
@@ -86,6 +88,12 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
             caller = current_call.get().principal
             await vault.grants.revoke(caller, grant_id, allow_missing=request.allow_missing)
         return pb.RevokeGrantResponse()
+
+    def _check_subject(self, tenant: str, subject: str) -> None:
+        """Raises InvalidArgumentError for a key that does not exist. Users need no record, so any may be meant."""
+        kind, _, key_id = subject.partition(":")
+        if kind == "key" and self._ring is not None and not self._ring.has(tenant, key_id):
+            raise InvalidArgumentError.of("subject", "names no API key of this tenant; WhoAmI shows a caller's name")
 
     async def WhoAmI(self, request: pb.WhoAmIRequest, context: Context) -> pb.WhoAmIResponse:  # noqa: N802
         return convert.principal_to_pb(current_call.get().principal)
