@@ -62,3 +62,24 @@ async def test_each_request_is_made_as_the_caller_whose_credential_it_has(tmp_pa
                     refused = await tools.call_tool("search_memory", {"query": "pets"})
                     assert refused.is_error
                     assert expected in text_of(refused)
+
+
+async def test_recall_and_knowledge_include_what_is_shared_with_the_user_of_the_command(tmp_path: Path) -> None:
+    admin = make_key(tmp_path, "admin")
+    ada, bob = (make_key(tmp_path, "writer", "--user", name, "--namespace", f"user.{name}") for name in ("ada", "bob"))
+    async with guarded_server(tmp_path) as connection:
+        address = str(connection.server.address)
+        async with mnemon.AsyncClient(address, api_key=ada) as client:
+            await client.documents.put("plan", "The tomatoes grow by the wall.")
+            await client.facts.put(("user", "ada", "garden"), "bed", {"vegetables": "tomatoes in two rows"})
+            async with client.acting_as(admin) as acting:
+                await acting.grants.add("user:bob", scope=mnemon.Scope("ada"))
+                await acting.grants.add("user:bob", namespace=("user", "ada", "garden"))
+        with http_process(address, "--user", "bob") as process:
+            url = await asyncio.to_thread(process.url)
+            for secret, is_found in ((bob, True), (admin, False)):
+                async with session(url, "auto", **dict(bearer(secret))) as tools:
+                    recalled = text_of(await tools.call_tool("recall", {"query": "tomatoes"}))
+                    assert [each in recalled for each in ("by the wall", "two rows")] == [is_found, is_found]
+                    known = text_of(await tools.call_tool("search_knowledge", {"query": "tomatoes"}))
+                    assert ("by the wall" in known) is is_found

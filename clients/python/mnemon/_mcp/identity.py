@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mnemon._values.documents import Scope
+from mnemon._values.access import Identity as Caller
 from mnemon.shared.errors import ConfigurationError
-from mnemon.shared.namespaces import DEFAULT_KEYS, LABEL_RULE, is_label, template_keys, template_labels
+from mnemon.shared.namespaces import DEFAULT_KEYS, LABEL_RULE, is_label, namespace_text, template_keys, template_labels
 
 _OPTIONS = {"org_id": "--org", "user_id": "--user", "agent_id": "--agent"}
 
@@ -60,7 +60,12 @@ class Identity:
             return ("org", org, *([agent] if agent else []), *(["user", user] if user else []))
         return (*(["user", user] if user else []), *(["agent", agent] if agent else []))
 
-    @property
-    def documents(self) -> Scope | None:
-        """Whose documents are searched; None means those of all users."""
-        return Scope(user=self.user) if self.user and not self.shared_knowledge else None
+    def limits_for(self, caller: Caller) -> tuple[str, tuple[str, ...]]:
+        """The user and the namespace to which a search of the caller is limited; empty if it is not.
+
+        Those to which the caller is bound anyway are left out: a search that names a user or a namespace does not find
+        what others share with the caller.
+        """
+        user = "" if caller.users == (self.user,) else self.user
+        facts = () if caller.namespaces == (namespace_text(self.facts),) else self.facts
+        return user, facts

@@ -11,7 +11,7 @@ from mnemon._async.client import AsyncClient
 from mnemon._local_time import distance_of
 from mnemon._mcp.identity import Identity
 from mnemon._values.archive import RecordKind
-from mnemon._values.documents import FilterValue, ScopeFields, View
+from mnemon._values.documents import FilterValue, Scope, ScopeFields, View
 from mnemon._values.timeline import EventFilters
 from mnemon.shared.tool_results import RESULT_KIB_DEFAULT, as_json, bounded
 
@@ -130,8 +130,10 @@ class OwnTool:
 
 
 async def _search_knowledge(client: AsyncClient, identity: Identity, given: KnowledgeSearch) -> str:
+    user, _ = identity.limits_for(await client.who_am_i())
+    scope = Scope(user) if user and not identity.shared_knowledge else None
     answer = await client.documents.search(
-        given.query, limit=given.limit, filters=given.filter, scope=identity.documents, strict=True
+        given.query, limit=given.limit, filters=given.filter, scope=scope, strict=True
     )
     found = (
         {
@@ -164,11 +166,12 @@ async def _query_timeline(client: AsyncClient, identity: Identity, given: Timeli
 
 
 async def _recall(client: AsyncClient, identity: Identity, given: Recall) -> str:
-    scope = ScopeFields(user=identity.user) if identity.user else ScopeFields()
+    user, namespace = identity.limits_for(await client.who_am_i())
+    scope = ScopeFields(user=user) if user else ScopeFields()
     answer = await client.recall(
         given.query,
         kinds=[_KINDS[kind] for kind in given.kinds],
-        namespace=identity.facts,
+        namespace=namespace,
         since=_in_utc(given.since),
         until=_in_utc(given.until),
         max_tokens=given.max_tokens,
