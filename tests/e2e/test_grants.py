@@ -365,6 +365,19 @@ async def test_a_grant_ends_when_it_says_and_can_be_renewed_in_place(tmp_path: P
         assert await _found(each.bob, "plan"), "a renewed grant stays accepted"
 
 
+async def test_a_search_that_names_a_user_leaves_out_what_others_share_with_that_user(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        await fill_garden(each.ada)
+        await each.bob.documents.put("bobs", "Bob likes tomatoes.")
+        await each.admin.grants.add("user:bob", scope=GARDEN)
+        for scope, expected in ((Scope(), {"plan", "bobs"}), (Scope("bob"), {"bobs"}), (GARDEN, {"plan"})):
+            found = await each.bob.documents.search("tomatoes", scope=scope)
+            assert {hit.doc_id for hit in found} == expected
+            given = {name: text for name, text in scope.to_dict().items() if text}
+            recalled = await each.bob.recall("tomatoes", kinds=["document"], **given)
+            assert {item.record.id for item in recalled} == expected
+
+
 async def test_a_grant_ends_at_the_end_of_a_day_or_after_a_distance(tmp_path: Path) -> None:
     last = datetime(2099, 1, 31, 23, 59, 59, 999999).astimezone()
     async with people(tmp_path) as each:

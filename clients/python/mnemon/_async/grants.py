@@ -31,7 +31,7 @@ class AsyncGrants(AsyncService):
         expire_time: Moment | None = None,
         timeout: float | None = None,
     ) -> Grant:
-        """Shares the records of a scope, or the facts in a namespace such as ("users", "ada"), and returns the grant.
+        """Shares the records of a scope, or the facts in a namespace such as ("user", "ada"), and returns the grant.
 
         `subject` is "user:bob" for every caller that is bound to this user alone, or a caller as `who_am_i` names it,
         such as "key:1f3a5c7e9b0d2f46". `access` is "read" or "write". `expire_time` is a `datetime`, a `date`, which

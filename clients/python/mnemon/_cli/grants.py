@@ -39,7 +39,7 @@ def list_grants(session: Session) -> None:
 @grants.command("create")
 @click.argument("subject")
 @opt.scope_options_of(_SHARED)
-@click.option("--namespace", type=opt.labels, help="Share the facts in this namespace and below it, as users.ada.")
+@click.option("--namespace", type=opt.labels, help="Share the facts in this namespace and below it, as user.ada.")
 @click.option(
     "--read/--write",
     "is_read",

@@ -136,7 +136,7 @@ def list_keys(session: Session, *, tenant: str) -> None:
     "namespaces",
     multiple=True,
     callback=lambda context, parameter, value: [text for text in value if opt.labels(text)],
-    help='Bind it to the facts in this namespace, as users.ada; "*" for all.',
+    help='Bind it to the facts in this namespace, as user.ada; "*" for all.',
 )
 @click.option(
     "--origin",

@@ -35,7 +35,7 @@ class Keys(Service):
         it is revoked. Calling again makes another key.
 
         `users` and `namespaces` bind the key: for its holder only the records of these users exist, and only the facts
-        in these namespaces, such as "users.ada", and below them. "*" stands for all of a kind.
+        in these namespaces, such as "user.ada", and below them. "*" stands for all of a kind.
         With `origins`, such as ["web"] for a scraper, its holder can write and change only records from these origins.
         """
         bounds = {"users": users, "namespaces": namespaces, "origins": origins}

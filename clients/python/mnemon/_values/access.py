@@ -38,7 +38,7 @@ class ApiKey(JsonValue):
     users: tuple[str, ...] = ()
     """The users whose records exist for its holder, or "*" for all. Without these and namespaces, it has no bounds."""
     namespaces: tuple[str, ...] = ()
-    """The namespaces whose facts exist for its holder, with those below them, such as "users.ada"; or "*" for all."""
+    """The namespaces whose facts exist for its holder, with those below them, such as "user.ada"; or "*" for all."""
     origins: tuple[str, ...] = ()
     """The origins of the records that its holder may write, the most trusted first; empty means any."""
 
@@ -77,7 +77,7 @@ class Grant(JsonValue):
     scope: Scope
     """The records with this scope, of all kinds but facts; empty if a namespace is shared."""
     namespace: tuple[str, ...]
-    """The facts in this namespace and below it, such as ("users", "ada"); empty if a scope is shared."""
+    """The facts in this namespace and below it, such as ("user", "ada"); empty if a scope is shared."""
     access: GrantAccess
     create_time: datetime
     granted_by: str
