@@ -140,6 +140,10 @@ class TextWork:
         Returns whether there is more to do of what existed at the start. Later changes do not count, because while
         events keep coming other work would never get its turn.
         """
+        if not self._source.last_sequence() and not self._path.exists():
+            # Most vaults of an application for many tenants have no events.
+            self.was_opened.set()
+            return False
         file = self._opened()
         if self._embed is not None:
             file.hold_vectors()
