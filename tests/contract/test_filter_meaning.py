@@ -256,7 +256,7 @@ def check(stored: tuple[RecordEngine, list[Document]], where: RecordFilter) -> N
     assert engine.filter_passages(some, where).tolist() == some[np.isin(some, matching)].tolist()
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=60, derandomize=True, deadline=None)
 @given(where=filters())
 @example(where=RecordFilter(expression=AllOf(())))
 @example(where=RecordFilter(expression=AnyOf(())))

@@ -183,36 +183,34 @@ def test_the_query_finds_what_comparing_each_document_finds(
     assert inside == found
 
 
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
+def test_each_relation_is_found_by_itself(vault: Vault) -> None:
+    cases = [
         ({"vector": unit_vector(1), "similarity_above": 0.9}, ["near"]),
         ({"terms": frozenset("xyz"), "overlap_above": 0.6}, ["alike"]),
         ({"time": START, "time_within": timedelta(minutes=30)}, ["then"]),
         ({"number": 0.5, "number_apart": 0.3}, ["low", "high"]),
         ({"vector": unit_vector(1), "terms": frozenset("xyz"), "time": START, "number": 0.5}, []),
         ({"similarity_above": 0.1, "overlap_above": 0.1, "time_within": START - START, "number_apart": 0.1}, []),
-    ],
-)
-def test_each_relation_is_found_by_itself(vault: Vault, asked: dict[str, Any], expected: list[str]) -> None:
-    engine, scope, later = vault.collection(SEMANTIC), Scope(user="u"), START + timedelta(hours=1)
-    for number, (memory_id, fields) in enumerate(
-        {
-            "near": {"seed": 1},
-            "alike": {"terms": ("w", "x", "y")},
-            "less": {"terms": ("w", "x")},
-            "then": {"time": START - timedelta(minutes=30)},
-            "later": {"time": later},
-            "low": {"importance": 0.1},
-            "middle": {"importance": 0.75},
-            "high": {"importance": 0.9},
-            "bare": {},
-        }.items()
-    ):
-        engine.put_document(statement(memory_id, **{"seed": 20 + number, "scope": scope, **fields})).result()
-    assert [other.doc_id for other in engine.related_documents(RelatedQuery(user="u", **asked))] == expected
-    for scope_asked in ({"user": "other"}, {"user": "u", "household": "h"}, {"user": "u", "persona": "p"}):
-        assert len(engine.related_documents(RelatedQuery(**scope_asked, **asked))) == 0
+    ]
+    for asked, expected in cases:
+        engine, scope, later = vault.collection(SEMANTIC), Scope(user="u"), START + timedelta(hours=1)
+        for number, (memory_id, fields) in enumerate(
+            {
+                "near": {"seed": 1},
+                "alike": {"terms": ("w", "x", "y")},
+                "less": {"terms": ("w", "x")},
+                "then": {"time": START - timedelta(minutes=30)},
+                "later": {"time": later},
+                "low": {"importance": 0.1},
+                "middle": {"importance": 0.75},
+                "high": {"importance": 0.9},
+                "bare": {},
+            }.items()
+        ):
+            engine.put_document(statement(memory_id, **{"seed": 20 + number, "scope": scope, **fields})).result()
+        assert [other.doc_id for other in engine.related_documents(RelatedQuery(user="u", **asked))] == expected
+        for scope_asked in ({"user": "other"}, {"user": "u", "household": "h"}, {"user": "u", "persona": "p"}):
+            assert len(engine.related_documents(RelatedQuery(**scope_asked, **asked))) == 0
 
 
 def test_a_collection_without_related_fields_has_no_related_documents(vault: Vault) -> None:

@@ -33,7 +33,7 @@ class TimelineContract(
 class DurableTimelineContract(TimelineContract):
     """Adds the promises of a timeline on disk."""
 
-    machine_examples = 15
+    machine_examples = 8
     durable = True
 
     def test_recorded_events_are_there_and_pruned_ones_gone_after_reopening(

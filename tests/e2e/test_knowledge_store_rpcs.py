@@ -164,17 +164,17 @@ async def test_a_search_finds_by_word_best_first_and_says_how(store: Any) -> Non
     assert next(r.source for r in hybrid.results if r.document.doc_id == "trains") == "local"
 
 
-@pytest.mark.parametrize(("limit", "count"), [(None, 5), (0, 5), (7, 7), (100, 100), (101, 100), (2**31 - 1, 100)])
-async def test_a_limit_is_five_by_default_and_at_most_a_hundred(store: Any, limit: int | None, count: int) -> None:
+async def test_a_limit_is_five_by_default_and_at_most_a_hundred(store: Any) -> None:
     await _index_many(store, [index(f"d{i}", f"common word {i}") for i in range(110)])
-    answer = await store.SearchDocuments(pb.SearchDocumentsRequest(query="common word", limit=limit))
-    assert len(answer.results) == answer.diagnostics.returned == count
+    for limit, count in ((None, 5), (0, 5), (7, 7), (100, 100), (101, 100), (2**31 - 1, 100)):
+        answer = await store.SearchDocuments(pb.SearchDocumentsRequest(query="common word", limit=limit))
+        assert len(answer.results) == answer.diagnostics.returned == count
 
 
-@pytest.mark.parametrize("query", ["", "  \n\t "])
-async def test_a_blank_query_finds_nothing(store: Any, query: str) -> None:
+async def test_a_blank_query_finds_nothing(store: Any) -> None:
     await store.IndexDocument(index("a"))
-    assert not (await store.SearchDocuments(pb.SearchDocumentsRequest(query=query))).results
+    for query in ("", "  \n\t "):
+        assert not (await store.SearchDocuments(pb.SearchDocumentsRequest(query=query))).results
 
 
 async def test_filters_compare_numbers_by_value_and_unknown_keys_are_named(store: Any) -> None:

@@ -207,13 +207,7 @@ async def test_configurable_response_format(client: AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("config", "namespace"),
     [
-        ({"user_id": "u-123"}, ("user", "u-123")),
-        ({"org_id": "acme", "agent_id": "alpha"}, ("org", "acme", "alpha")),
-        ({"org_id": "acme"}, ("org", "acme")),
-        ({"agent_id": "alpha"}, ("agent", "alpha")),
-        ({"org_id": "acme", "user_id": "u"}, ("org", "acme", "user", "u")),
         ({"org_id": "acme", "agent_id": "alpha", "user_id": "u"}, ("org", "acme", "alpha", "user", "u")),
-        ({"user_id": "u", "agent_id": "alpha"}, ("user", "u", "agent", "alpha")),
         ({"configurable": {"user_id": "u-123", "thread_id": "7"}}, ("user", "u-123")),
     ],
 )

@@ -200,21 +200,17 @@ async def test_a_memory_keeps_the_vector_that_its_caller_gave(opened: Opened) ->
     assert (opened.found(MEMORIES, "ann"), opened.found(MEMORIES, "bo")) == (set(), {given, made})
 
 
-@pytest.mark.parametrize(
-    ("value", "fields", "texts"),
-    [
+async def test_a_fact_is_searched_by_its_own_values_and_its_metadata_once(opened: Opened) -> None:
+    cases = [
         ({"content": SWAM}, {"metadata": ANN}, [HEAD + SWAM]),
         ({"content": SWAM, "speaker": "Ann"}, {}, ["Ann: " + SWAM]),
         ({"text": SWAM, "speaker": "Ann"}, {}, ["Ann", SWAM]),
         ({"text": SWAM, "n": {"more": "It rained."}}, {"metadata": {"title": "Trip"}}, ["Trip. It rained.", SWAM]),
         ({"content": SWAM}, {"metadata": ANN, "index": FactIndex(off=True)}, []),
-    ],
-)
-async def test_a_fact_is_searched_by_its_own_values_and_its_metadata_once(
-    opened: Opened, value: dict[str, Any], fields: dict[str, Any], texts: list[str]
-) -> None:
-    doc_id = await opened.put_fact("k", value, **fields)
-    assert opened.vectors(FACTS, doc_id) == (opened.made_of(*texts) if texts else [])
+    ]
+    for value, fields, texts in cases:
+        doc_id = await opened.put_fact("k", value, **fields)
+        assert opened.vectors(FACTS, doc_id) == (opened.made_of(*texts) if texts else [])
 
 
 def test_an_event_is_found_by_who_told_it(tmp_path: Path) -> None:

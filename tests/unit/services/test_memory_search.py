@@ -175,9 +175,8 @@ async def test_a_paraphrase_without_a_common_word_is_relevant_on_every_page(open
     assert await told(min_score=0.3) == (0, 0.25, True), "the caller's floor is strict"
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
+async def test_a_bad_search_is_refused_and_the_field_is_named(opened: Opened) -> None:
+    cases = [
         (MemoryQuery(text="x", limit=0), "limit"),
         (MemoryQuery(text="x", limit=1001), "limit"),
         (MemoryQuery(text="x", where=MemoryFilter(min_confidence=-0.1)), "filter.min_confidence"),
@@ -187,12 +186,11 @@ async def test_a_paraphrase_without_a_common_word_is_relevant_on_every_page(open
         (MemoryQuery(vector=(1.0,)), "vector"),
         (MemoryQuery(vector=(0.0,) * DIMENSION), "vector"),
         (MemoryQuery(text="x", where=MemoryFilter(type="t" * 257)), "filter.type"),
-    ],
-)
-async def test_a_bad_search_is_refused_and_the_field_is_named(opened: Opened, query: MemoryQuery, field: str) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        await opened.store.search(query)
-    assert [violation.field for violation in caught.value.violations] == [field]
+    ]
+    for query, field in cases:
+        with pytest.raises(InvalidArgumentError) as caught:
+            await opened.store.search(query)
+        assert [violation.field for violation in caught.value.violations] == [field]
 
 
 @pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.VECTOR, SearchMode.KEYWORD])

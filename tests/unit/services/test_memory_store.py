@@ -101,9 +101,8 @@ async def test_a_bad_memory_of_many_fails_alone(opened: Opened) -> None:
     assert [memory.content for memory in listed.memories] == ["one", "four"]
 
 
-@pytest.mark.parametrize(
-    ("memory", "embedding", "field"),
-    [
+async def test_errors_in_a_memory_are_named(opened: Opened) -> None:
+    cases = [
         (Memory("", "\n"), None, "memory.content"),
         (Memory("", "a\0b"), None, "memory.content"),
         (Memory("", "x", personality="é" * 129), None, "memory.personality"),
@@ -114,14 +113,11 @@ async def test_a_bad_memory_of_many_fails_alone(opened: Opened) -> None:
         (Memory("", "x"), (0.0,) * DIMENSION, "embedding"),
         (Memory("", "x"), (float("nan"),) * DIMENSION, "embedding"),
         (Memory("", "x"), (), "embedding"),
-    ],
-)
-async def test_errors_in_a_memory_are_named(
-    opened: Opened, memory: Memory, embedding: tuple[float, ...] | None, field: str
-) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        await opened.store.create(CreateMemory(memory=memory, embedding=embedding))
-    assert fields_of(caught.value) == [field]
+    ]
+    for memory, embedding, field in cases:
+        with pytest.raises(InvalidArgumentError) as caught:
+            await opened.store.create(CreateMemory(memory=memory, embedding=embedding))
+        assert fields_of(caught.value) == [field]
 
 
 @pytest.mark.parametrize("length", [1e-30, 1.0, 1e30])
@@ -268,9 +264,8 @@ async def test_new_content_is_found_and_the_old_is_not(opened: Opened) -> None:
     assert not (await opened.store.search(MemoryQuery(text="likes tea"))).results
 
 
-@pytest.mark.parametrize(
-    ("memory", "mask", "field", "sentence"),
-    [
+async def test_a_bad_update_is_refused_and_the_field_is_named(opened: Opened) -> None:
+    cases = [
         (CHANGE, (), "update_mask", "must name what to change"),
         (CHANGE, ("colour",), "update_mask", "'colour' is not a field"),
         (CHANGE, ("*",), "update_mask", "not a field"),
@@ -283,16 +278,13 @@ async def test_new_content_is_found_and_the_old_is_not(opened: Opened) -> None:
         (replace(CHANGE, metadata={"k": None}), ("metadata",), "memory.metadata.k", "null"),
         (replace(CHANGE, scope=Scope(agent="a" * 257)), ("scope",), "memory.scope.agent", "256"),
         (replace(CHANGE, scope=Scope(agent="a" * 257)), ("type", "scope.agent"), "memory.scope.agent", "256"),
-    ],
-)
-async def test_a_bad_update_is_refused_and_the_field_is_named(
-    opened: Opened, memory: Memory, mask: tuple[str, ...], field: str, sentence: str
-) -> None:
+    ]
     created = await opened.remember("text")
-    with pytest.raises(InvalidArgumentError, match=sentence) as caught:
-        await opened.store.update(UpdateMemory(memory=replace(memory, memory_id=created.memory_id), mask=mask))
-    assert fields_of(caught.value) == [field]
-    assert await opened.store.get(created.memory_id) == created
+    for memory, mask, field, sentence in cases:
+        with pytest.raises(InvalidArgumentError, match=sentence) as caught:
+            await opened.store.update(UpdateMemory(memory=replace(memory, memory_id=created.memory_id), mask=mask))
+        assert fields_of(caught.value) == [field]
+        assert await opened.store.get(created.memory_id) == created
 
 
 async def test_an_update_checks_only_what_its_mask_names(opened: Opened) -> None:

@@ -78,9 +78,8 @@ async def test_only_differing_rules_are_changed_and_others_stay(rules: RuleStore
     assert [rule["name"] for rule in (await rules.export())[0]] == ["default", "mine", "strict", "home"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "problem"),
-    [
+async def test_a_broken_file_is_refused_with_its_error_and_changes_nothing(rules: RuleStore, tmp_path: Path) -> None:
+    cases = [
         ("r.yaml", "- name: a\n- name: b\n  merge: {keep_history: 5}\n", r"rule 2 \('b'\): merge.keep_history .* true"),
         ("r.yaml", "- priority: 1\n", r"rule 1: name must be 1 to 128 bytes"),
         ("r.json", '[{"name": "a"}, 7]', r"rule 2 must be an object"),
@@ -102,17 +101,14 @@ async def test_only_differing_rules_are_changed_and_others_stay(rules: RuleStore
         ("r.json", "[" * 100_000, r"nested too deeply"),
         ("r.yaml", "[" * 1_000, r"nested too deeply"),
         ("r.json", " " * (FILE_BYTES_MAX + 1), r"at most 1,048,576 bytes"),
-    ],
-)
-async def test_a_broken_file_is_refused_with_its_error_and_changes_nothing(
-    rules: RuleStore, tmp_path: Path, name: str, content: str, problem: str
-) -> None:
-    file = tmp_path / name
-    file.write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=rf"rules file r\.\w+: .*{problem}") as caught:
-        await apply_rules_file(rules, file)
-    assert str(tmp_path) not in str(caught.value)
-    assert await rules.export() == (({"name": "default"},), 1)
+    ]
+    for name, content, problem in cases:
+        file = tmp_path / name
+        file.write_text(content, encoding="utf-8")
+        with pytest.raises(ConfigurationError, match=rf"rules file r\.\w+: .*{problem}") as caught:
+            await apply_rules_file(rules, file)
+        assert str(tmp_path) not in str(caught.value)
+        assert await rules.export() == (({"name": "default"},), 1)
 
 
 @pytest.mark.parametrize("name", ["r.json", "r.yaml"])

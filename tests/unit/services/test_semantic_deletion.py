@@ -103,22 +103,18 @@ async def test_a_repeated_deletion_gets_the_first_answer(opened: OpenedSemantic)
         await opened.store.delete([], SemanticFilter(scope=ADA), request_id="d1")
 
 
-@pytest.mark.parametrize(
-    ("ids", "where", "field"),
-    [
+async def test_errors_in_a_deletion_are_named(opened: OpenedSemantic) -> None:
+    cases = [
         ([], None, "filter"),
         ([], SemanticFilter(), "filter"),
         (["a"], SemanticFilter(scope=ADA), "filter"),
         (["a", ""], None, "memory_ids[1]"),
         (["a"] * 1_001, None, "memory_ids"),
         ([], SemanticFilter(scope=Scope(user="u" * 257)), "filter.scope.user"),
-    ],
-)
-async def test_errors_in_a_deletion_are_named(
-    opened: OpenedSemantic, ids: list[str], where: SemanticFilter | None, field: str
-) -> None:
+    ]
     await opened.say("Ada lives in Oslo")
-    with pytest.raises(InvalidArgumentError) as refusal:
-        await opened.store.delete(ids, where)
-    assert fields_of(refusal.value) == [field]
-    assert len((await opened.store.list(limit=10)).memories) == 1
+    for ids, where, field in cases:
+        with pytest.raises(InvalidArgumentError) as refusal:
+            await opened.store.delete(ids, where)
+        assert fields_of(refusal.value) == [field]
+        assert len((await opened.store.list(limit=10)).memories) == 1

@@ -440,9 +440,8 @@ async def test_searches_during_deletions_return_as_many_results_as_there_are(ope
     assert searched > 0
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
+async def test_errors_in_a_search_are_named(opened: OpenedSemantic) -> None:
+    cases = [
         (SimilarQuery(vector=[1.0]), "vector"),
         (SimilarQuery(vector=[0.0] * DIMENSION), "vector"),
         (SimilarQuery(vector=[float("nan")] * DIMENSION), "vector"),
@@ -454,9 +453,8 @@ async def test_searches_during_deletions_return_as_many_results_as_there_are(ope
         (SimilarQuery(text="x", min_similarity=float("nan")), "min_score"),
         (SimilarQuery(text="x", min_similarity=0.5, mode=SearchMode.KEYWORD), "min_score"),
         (SimilarQuery(text="x", where=SemanticFilter(scope=Scope(user="a\0"))), "filter.scope.user"),
-    ],
-)
-async def test_errors_in_a_search_are_named(opened: OpenedSemantic, query: SimilarQuery, field: str) -> None:
-    with pytest.raises(InvalidArgumentError) as refusal:
-        await opened.store.search(query)
-    assert fields_of(refusal.value) == [field]
+    ]
+    for query, field in cases:
+        with pytest.raises(InvalidArgumentError) as refusal:
+            await opened.store.search(query)
+        assert fields_of(refusal.value) == [field]

@@ -181,9 +181,8 @@ async def test_the_vector_of_a_long_statement_is_the_mean_of_its_passages(tmp_pa
     assert stored == pytest.approx(total / np.linalg.norm(total), abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
+async def test_errors_in_a_statement_are_named(opened: OpenedSemantic) -> None:
+    cases = [
         ({"content": " \n"}, "memory.content"),
         ({"content": "x" * (1 << 20) + "x"}, "memory.content"),
         ({"summary": "x" * 65_537}, "memory.summary"),
@@ -203,13 +202,12 @@ async def test_the_vector_of_a_long_statement_is_the_mean_of_its_passages(tmp_pa
         ({"embedding": [float("nan")] * DIMENSION}, "embedding"),
         ({"embedding": [float("inf")] * DIMENSION}, "embedding"),
         ({"request_id": "r" * 129}, "request_id"),
-    ],
-)
-async def test_errors_in_a_statement_are_named(opened: OpenedSemantic, changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidArgumentError) as refusal:
-        await opened.store.save(statement(**{"content": "Ada lives in Oslo"} | changes))
-    assert fields_of(refusal.value) == [field]
-    assert opened.vault.collection(SEMANTIC).stats().document_count == 0
+    ]
+    for changes, field in cases:
+        with pytest.raises(InvalidArgumentError) as refusal:
+            await opened.store.save(statement(**{"content": "Ada lives in Oslo"} | changes))
+        assert fields_of(refusal.value) == [field]
+        assert opened.vault.collection(SEMANTIC).stats().document_count == 0
 
 
 async def test_all_errors_are_named_at_once(opened: OpenedSemantic) -> None:
@@ -388,9 +386,8 @@ async def test_a_page_ends_when_its_text_fills_a_message(opened: OpenedSemantic)
     assert seen == list("01234567")
 
 
-@pytest.mark.parametrize(
-    ("field", "operator", "value", "expected"),
-    [
+async def test_a_filter_names_the_fields_of_a_statement(opened: OpenedSemantic) -> None:
+    cases = [
         ("memory_id", Operator.EXISTS, True, "abc"),
         ("user", Operator.EQ, "bob", "c"),
         ("household", Operator.EQ, "h", "a"),
@@ -404,18 +401,15 @@ async def test_a_page_ends_when_its_text_fills_a_message(opened: OpenedSemantic)
         ("create_time", Operator.LT, datetime(2026, 1, 1), "a"),
         ("update_time", Operator.EQ, NOON, "abc"),
         ("metadata.rank", Operator.GT, 1, "b"),
-    ],
-)
-async def test_a_filter_names_the_fields_of_a_statement(
-    opened: OpenedSemantic, field: str, operator: Operator, value: Any, expected: str
-) -> None:
+    ]
     winter = datetime(2025, 12, 31, 23, 59)
     scope = Scope(user="ada", household="h")
     await opened.say("a alpha", scope=scope, summary="first", keywords=("Sun", "moon"), create_time=winter)
     await opened.say("b beta", source="user", importance=0.5, metadata={"rank": 2})
     await opened.say("c gamma", scope=BOB)
-    page = await opened.store.list(SemanticFilter(expression=Condition(field, operator, (value,))), limit=10)
-    assert "".join(text[0] for text in contents(page)) == expected
+    for field, operator, value, expected in cases:
+        page = await opened.store.list(SemanticFilter(expression=Condition(field, operator, (value,))), limit=10)
+        assert "".join(text[0] for text in contents(page)) == expected
 
 
 async def test_a_filter_by_an_unknown_field_is_refused(opened: OpenedSemantic) -> None:

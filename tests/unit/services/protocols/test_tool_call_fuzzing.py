@@ -61,19 +61,19 @@ def test_a_validly_written_call_is_read_as_it_was_meant(calls: list[tuple[str, s
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(CHARACTERS, max_size=3), max_size=60), st.sampled_from(OPTIONS))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_any_sequence_of_pieces_is_read_without_harm(pieces: list[str], options: ParseOptions) -> None:
     check("".join(pieces), options)
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(OPTIONS))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 def test_a_mutated_call_is_read_without_harm(chance: random.Random, options: ParseOptions) -> None:
     check(mutated(sound_text(chance)[0], chance), options)
 
 
 @given(PARAMETERS, st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 def test_no_proper_prefix_of_a_text_gives_a_call(parameters: dict[str, Any], data: st.DataObject) -> None:
     text = written(("t", "x", parameters)).rstrip()
     cut = data.draw(st.integers(0, len(text) - 1))

@@ -180,9 +180,9 @@ async def test_errors_are_reported_in_a_fixed_order(tools: OpenedTools) -> None:
     assert await tools.facts.keys(None, subtree=True) == []
 
 
-@pytest.mark.parametrize("action", [5, True, ["create"], {"create": 1}, "CREATE", "create "])
-async def test_an_action_is_not_normalised(tools: OpenedTools, action: Any) -> None:
-    assert (await refusal(tools, action=action, content="x")).startswith("action: must be one of")
+async def test_an_action_is_not_normalised(tools: OpenedTools) -> None:
+    for action in [5, True, ["create"], {"create": 1}, "CREATE", "create "]:
+        assert (await refusal(tools, action=action, content="x")).startswith("action: must be one of")
 
 
 async def test_a_context_cannot_permit_more_than_the_server(tmp_path: Path) -> None:
@@ -325,9 +325,8 @@ async def test_configurable_response_format(tools: OpenedTools) -> None:
     assert text_only.artifact == ()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+async def test_a_search_with_wrong_arguments_is_refused(tools: OpenedTools) -> None:
+    cases = [
         ({}, "query: must be a text that is not blank"),
         ({"query": " "}, "query: must be a text that is not blank"),
         ({"query": "x", "limit": 0}, "limit: must be a whole number of 1 to 1,000"),
@@ -335,14 +334,11 @@ async def test_configurable_response_format(tools: OpenedTools) -> None:
         ({"query": "x", "offset": -1}, "offset: must be a whole number of 0 to 100,000"),
         ({"query": "x", "filter": []}, "filter: must be an object"),
         ({"query": "x", "namespace": ["user", "bob"]}, "namespace: is not a known name; known names:"),
-    ],
-)
-async def test_a_search_with_wrong_arguments_is_refused(
-    tools: OpenedTools, arguments: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        await tools.output("search_memory", **arguments)
-    assert str(caught.value).startswith(said)
+    ]
+    for arguments, said in cases:
+        with pytest.raises(InvalidArgumentError) as caught:
+            await tools.output("search_memory", **arguments)
+        assert str(caught.value).startswith(said)
 
 
 # Namespaces
@@ -351,13 +347,7 @@ async def test_a_search_with_wrong_arguments_is_refused(
 @pytest.mark.parametrize(
     ("config", "namespace"),
     [
-        ({"user_id": "u-123"}, ("user", "u-123")),
-        ({"org_id": "acme", "agent_id": "alpha"}, ("org", "acme", "alpha")),
-        ({"org_id": "acme"}, ("org", "acme")),
-        ({"agent_id": "alpha"}, ("agent", "alpha")),
-        ({"org_id": "acme", "user_id": "u"}, ("org", "acme", "user", "u")),
         ({"org_id": "acme", "agent_id": "alpha", "user_id": "u"}, ("org", "acme", "alpha", "user", "u")),
-        ({"user_id": "u", "agent_id": "a"}, ("user", "u", "agent", "a")),
         ({"configurable": {"user_id": "u-123", "thread_id": "7"}}, ("user", "u-123")),
     ],
 )
