@@ -30,8 +30,8 @@ MODEL := server/model/mnemon_minilm
 PROMETHEUS := $(or $(shell command -v prometheus),$(CURDIR)/build/prometheus/usr/bin/prometheus)
 # What takes minutes is asked for by name: make e2e ARGS="-m slow". The order of the files is that of tests/conftest.py:
 # reordered by their numbers of tests, those with few tests, which are the longest, would come last, and one core would wait.
-# One process more than processors, since tests also wait: for disks, for deadlines, for servers that start.
-SPREAD = --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
+# Two processes more than processors, since tests also wait: for disks, for deadlines, for servers that start.
+SPREAD = --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 2)") --dist loadfile --no-loadscope-reorder
 ELSEWHERE = not slow and not reference and not stubs and not packages and not monitoring and not mesh and not openapi
 # The threads that OpenBLAS starts in each of them would only wait for processors, and that by computing.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not exhaustive and $(ELSEWHERE)" $(SPREAD)
