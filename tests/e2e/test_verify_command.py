@@ -14,7 +14,7 @@ from mnemon_server.engines.vault_key import VaultKeyFile
 
 from tests.support.databases import open_database
 from tests.support.full_vault import fill
-from tests.support.server import run_command, until, whole_server
+from tests.support.server import eventually, run_command, whole_server
 
 DAMAGES: dict[str, tuple[str, str, str]] = {
     # The damaging SQL, and the table and problem that must be named.
@@ -64,7 +64,13 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
             AsyncClient(str(server.server.address)) as client,
         ):
             await fill(client)
-            await until(lambda: any(folder.rglob("*.segment")))
+
+            async def is_sealed() -> bool:
+                # A file that the records do not name yet would be discarded.
+                status = await client.timeline.status()
+                return status.unsealed_count < status.event_count
+
+            await eventually(is_sealed)
 
     asyncio.run(filled())
     return folder

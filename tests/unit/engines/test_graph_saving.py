@@ -120,6 +120,8 @@ def test_many_concurrent_requests_are_answered_during_writes_and_searches(tmp_pa
         for seed in range(20):
             matrix = clustered_vectors(EAGER.tail_max, DIMENSION, 100 + seed)
             vectors.add(model.add(matrix), matrix)
+            # On a busy machine, half of the vectors may have to be added to the graph first.
+            wait_until(lambda: vectors.nearest(queries[0], 1) is not None)
             recalls.append(recall(vectors, model, queries[seed : seed + 1]))
         assert sum(recalls) / len(recalls) >= 0.9, recalls
         assert {answer.result(60) for answer in answers} == {TIME}
