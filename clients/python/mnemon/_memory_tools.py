@@ -200,8 +200,8 @@ def create_search_memory_tool(
     """The tool by which a model searches its memories, by meaning and by word. Creating it calls no server.
 
     It returns a text; with `response_format="content_and_artifact"`, the text and the facts. With `min_trust`, such as
-    "agent", it leaves out records whose origin is less trusted. `namespace` is that of `create_manage_memory_tool`.
-    Raises InvalidArgumentError, a ValueError, for an unknown format, and
+    "agent", it leaves out records whose origin is less trusted. `namespace` is the same as in
+    `create_manage_memory_tool`. Raises InvalidArgumentError, a ValueError, for an unknown format, and
     ConfigurationError if the namespace is not valid.
     """
     told = replace(definitions.search_definition(instructions), name=_name(name))

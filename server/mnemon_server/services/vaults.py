@@ -89,7 +89,7 @@ class OpenVault:
         return await self.documents.is_ready()
 
     def seen_by(self, bounds: Bounds) -> Bounds:
-        """A caller's bounds with what was granted to it, and without what is in quarantine."""
+        """A caller's bounds with its grants, and without sources in quarantine."""
         seen = self.grants.sharing(bounds) if bounds.is_narrow else bounds
         return replace(seen, hidden=hidden) if (hidden := self.quarantine.hidden) else seen
 

@@ -71,7 +71,7 @@ class Grant(JsonValue):
     """Access of a caller to records of others."""
 
     grant_id: str
-    """Follows from the subject and from what is shared."""
+    """Computed from the subject and the scope or namespace."""
     subject: str
     """A caller such as "key:1f3a5c7e9b0d2f46", or "user:bob" for every caller that is bound to this user alone."""
     scope: Scope

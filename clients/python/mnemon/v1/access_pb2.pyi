@@ -529,7 +529,7 @@ class Grant(_message.Message):
     ACCEPT_TIME_FIELD_NUMBER: _builtins.int
     GRANTED_BY_FIELD_NUMBER: _builtins.int
     grant_id: _builtins.str
-    """Identifies the grant. Follows from the subject and from what is shared."""
+    """Identifies the grant. Computed from the subject and the scope or namespace."""
     subject: _builtins.str
     """To whom: a caller as WhoAmI names it, such as "key:1f3a5c7e9b0d2f46"; or "user:bob" for every caller that is bound to
     this user alone.

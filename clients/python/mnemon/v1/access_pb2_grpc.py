@@ -137,7 +137,7 @@ class AccessServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateGrant(self, request, context):
-        """CreateGrant shares records with a caller that could not see them: those of a scope, or the facts in a namespace. Admins
+        """CreateGrant shares records with a caller that could not see them: the records with a scope, or the facts in a namespace. Admins
         grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
         admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
         of others. Granting the same records to the same subject again replaces the rights and the time.

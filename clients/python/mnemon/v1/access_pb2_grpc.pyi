@@ -57,7 +57,7 @@ class AccessServiceStub:
     RevokeKey: _grpc.UnaryUnaryMultiCallable[_access_pb2.RevokeKeyRequest, _access_pb2.RevokeKeyResponse]
     """RevokeKey ends a key for good. NOT_FOUND if the tenant has no such key, unless allow_missing."""
     CreateGrant: _grpc.UnaryUnaryMultiCallable[_access_pb2.CreateGrantRequest, _access_pb2.CreateGrantResponse]
-    """CreateGrant shares records with a caller that could not see them: those of a scope, or the facts in a namespace. Admins
+    """CreateGrant shares records with a caller that could not see them: the records with a scope, or the facts in a namespace. Admins
     grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
     admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
     of others. Granting the same records to the same subject again replaces the rights and the time.
@@ -110,7 +110,7 @@ class AccessServiceAsyncStub(AccessServiceStub):
     RevokeKey: _aio.UnaryUnaryMultiCallable[_access_pb2.RevokeKeyRequest, _access_pb2.RevokeKeyResponse]  # type: ignore[assignment]
     """RevokeKey ends a key for good. NOT_FOUND if the tenant has no such key, unless allow_missing."""
     CreateGrant: _aio.UnaryUnaryMultiCallable[_access_pb2.CreateGrantRequest, _access_pb2.CreateGrantResponse]  # type: ignore[assignment]
-    """CreateGrant shares records with a caller that could not see them: those of a scope, or the facts in a namespace. Admins
+    """CreateGrant shares records with a caller that could not see them: the records with a scope, or the facts in a namespace. Admins
     grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
     admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
     of others. Granting the same records to the same subject again replaces the rights and the time.
@@ -190,7 +190,7 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_pb2.CreateGrantRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_pb2.CreateGrantResponse, _abc.Awaitable[_access_pb2.CreateGrantResponse]]:
-        """CreateGrant shares records with a caller that could not see them: those of a scope, or the facts in a namespace. Admins
+        """CreateGrant shares records with a caller that could not see them: the records with a scope, or the facts in a namespace. Admins
         grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
         admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
         of others. Granting the same records to the same subject again replaces the rights and the time.

@@ -39,7 +39,7 @@ class Grant:
 
     @property
     def grant_id(self) -> str:
-        """Identifies what is granted to whom, so that a repeated grant replaces the earlier one."""
+        """A digest of the subject and the share, so that a repeated grant replaces the earlier one."""
         shared = [*scope_values(self.share.scope), namespace_text(self.share.namespace or ())]
         return hashlib.sha256(json.dumps([self.subject, *shared]).encode()).hexdigest()[:32]
 
@@ -110,5 +110,5 @@ def _scope_violations(scope: Scope, place: str) -> Iterator[FieldViolation]:
     if not scope.user:
         yield FieldViolation(f"{place}scope.user", "must name the user whose records are shared")
     if scope.origin or scope.origin_name:
-        yield FieldViolation(f"{place}scope.origin", "must be empty: records are shared whatever their origin")
+        yield FieldViolation(f"{place}scope.origin", "must be empty: a share has records of every origin")
     yield from scope_violations(scope, f"{place}scope")

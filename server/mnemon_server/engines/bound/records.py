@@ -55,8 +55,8 @@ class Boundary:
         return self._writable(where).restricted(self._collection, where)
 
     def _writable(self, where: RecordFilter) -> Bounds:
-        """The bounds for a filter. Programs that tidy up their own records name nobody: what others share must not go
-        with them.
+        """The bounds for a filter. Programs that tidy up their own records name no user, and must not delete shared
+        records with them.
 
         Raises PermissionDeniedError if it names a namespace that is shared for reading only.
         """

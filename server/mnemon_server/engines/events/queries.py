@@ -30,7 +30,7 @@ SCANNED_SHARE = 0.25
 """To look up more of the events between two sequences than this share takes longer than to list all of them."""
 _CONVERSATION = ", ".join(("conversation", *OWNER_FIELDS))
 _FIGURES = 5
-"""What is counted of a conversation."""
+"""The number of figures of a conversation."""
 _DAY = f"(time - ((time % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
 
 _EVENTS = (

@@ -93,7 +93,7 @@ class GrantStore(Periodic):
         """Grants something, or replaces the time and the rights of the grant of the same records to the same subject.
 
         Args:
-            caller: an admin, or who owns all of what is shared.
+            caller: an admin, or the owner of all shared records.
             grant: what to grant; its creation and acceptance are set here. An admin's takes effect at once, any other
                 when a caller to whom it is granted accepts it.
 
@@ -208,7 +208,7 @@ class GrantStore(Periodic):
             self._of_subject = dict(of_subject)
 
     def _read(self) -> tuple[int, _Placed]:
-        # Before the documents: what is written meanwhile is read again.
+        # Before the documents, so that a grant written in between is read with the next refresh.
         sequence = self._records.stats().sequence
         rows = self._records.list_documents(RecordFilter(), limit=GRANTS_MAX)
         return sequence, {position: to_grant(document) for position, document in rows}
@@ -228,8 +228,8 @@ def _check_may_manage(caller: Principal) -> None:
 
 
 def _check_room(records: RecordTransaction, grant: Grant) -> None:
-    """Raises InvalidOperationError if there is no room for one more grant. Those that wait to be accepted count for who
-    granted them, so that nobody can use up the room of others.
+    """Raises InvalidOperationError if there is no room for one more grant. Pending grants count for the
+    caller who made them, so that one caller cannot use up the room of others.
     """
     other = NoneOf((Condition("id", Operator.EQ, (grant.grant_id,)),))
     is_accepted = Condition("accept_time", Operator.EXISTS, (grant.accepted_at is not None,))
@@ -238,7 +238,7 @@ def _check_room(records: RecordTransaction, grant: Grant) -> None:
     same = RecordFilter(expression=AllOf((other, is_accepted, Condition(by, Operator.EQ, (name,)))))
     if records.count_documents(same) >= limit:
         what = "you have made" if grant.accepted_at is None else "the subject has"
-        more = " that nobody has accepted" if grant.accepted_at is None else ""
+        more = " that were not accepted yet" if grant.accepted_at is None else ""
         raise InvalidOperationError(f"{what} {limit:,} grants{more}, the most there can be; revoke one first")
     if records.count_documents(RecordFilter(expression=other)) >= GRANTS_MAX:
         raise InvalidOperationError(f"the tenant has {GRANTS_MAX:,} grants, the most it can have; revoke one first")

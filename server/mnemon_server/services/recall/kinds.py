@@ -66,7 +66,7 @@ class Question(NamedTuple):
     namespace: Namespace | None
     """Of the facts; None means all."""
     parts: tuple[Scope, ...]
-    """The scopes of the events, each of which is searched alone."""
+    """The scopes of the events. Each is searched separately."""
 
     def of_all_times(self) -> "Question":
         """The same without the span of time, for what its nearest texts tell; one result is enough."""

@@ -83,9 +83,7 @@ def import_chats(
 
 
 def _name_of(file: GivenFile) -> str:
-    """The name of a conversation; with that of the folder if WhatsApp wrote the file, since all of its exports have one
-    name.
-    """
+    """The name of a conversation. All exports of WhatsApp have the same file name, so the folder's name is added."""
     folder = Path(file.path).resolve().parent.name
     return f"{folder}/{file.name}" if file.name == _WHATSAPP and folder else file.name
 
