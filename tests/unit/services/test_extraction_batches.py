@@ -227,3 +227,21 @@ async def test_which_batch_is_next_is_found_without_looking_at_all(stores: Bridg
     assert found() == ([7], [2, 1, 5])
     pending.apply({batch("b", 2).key: None})
     assert found() == ([7], [1, 5])
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_bridge_that_is_woken_while_it_ends_does_end(stores: BridgedStores, steps: int) -> None:
+    policy = RoutingPolicy(extract=ExtractMode.MODEL)
+    async with asyncio.timeout(60.0):
+        async with bridge(stores, QUIET) as opened:
+            await opened.update_policy(policy, ["extract"])
+            stores.happen(message("e1"))
+
+            async def is_waiting() -> bool:
+                return (await opened.status()).extraction.waiting > 0
+
+            await eventually(is_waiting)
+            # It waits for the batch, and a change of the policy wakes it.
+            await opened.update_policy(replace(policy, min_importance=0.5 + steps / 100), ["min_importance"])
+            for _ in range(steps):
+                await asyncio.sleep(0)

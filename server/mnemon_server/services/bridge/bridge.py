@@ -334,7 +334,8 @@ class Bridge:
         """Waits, unless a call resumes it."""
         self._hurry.clear()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
 
     async def _make_room(self, error: Exception) -> None:
         """Tries to end a failure: handles pruned events, which frees space, and opens the records again."""

@@ -109,8 +109,10 @@ class BridgeExtraction:
                     continue
                 except Exception as error:  # noqa: BLE001 - the batches are stored
                     wait_s = self._hold(error)
+                # Not `wait_for`, which loses a cancellation at the moment in which it is woken (before Python 3.12).
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), wait_s)
+                    async with asyncio.timeout(wait_s):
+                        await self._wake.wait()
         finally:
             tasks = [*self._running.values()]
             for task in tasks:

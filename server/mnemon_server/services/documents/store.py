@@ -387,7 +387,8 @@ def _as_not_found(result: WriteReceipt | MnemonError) -> WriteReceipt | MnemonEr
 async def _next_progress(queue: asyncio.Queue[RebuildProgress], applier: IndexApplier) -> RebuildProgress:
     while True:
         try:
-            return await asyncio.wait_for(queue.get(), timeout=1.0)
+            async with asyncio.timeout(1.0):
+                return await queue.get()
         except TimeoutError:
             if failure := applier.failure:
                 raise BackendConnectionError(failure) from None

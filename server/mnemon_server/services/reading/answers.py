@@ -79,7 +79,8 @@ class AnswerMemory:
             self._waiting.setdefault(account.of_tenant, deque()).append((size, granted, account))
         self._grant()
         try:
-            await asyncio.wait_for(asyncio.shield(granted), self._wait_s)
+            async with asyncio.timeout(self._wait_s):
+                await asyncio.shield(granted)
         except BaseException as error:
             self._take_back(size, granted, account)
             if isinstance(error, TimeoutError):
