@@ -45,6 +45,7 @@ BEYOND_THE_SCHEMA: Mapping[str, str] = {
     r"this server has no others": "the tokenizers depend on a setting",
     r"kinds?(?:\[\d+\])?(?:\.kind)?: must be one of": "rules and decisions are kinds that are not searched by text",
     r"must name each kind once": "JSON Schema does not compare two values",
+    r"names no API key of this tenant": "depends on the keys that there are",
     r"must not be the user whose records are shared": "JSON Schema does not compare two values",
     r"must be in the future": "JSON Schema knows no clock",
     r"within 2\^53": "any number is a value of JSON",
