@@ -327,10 +327,13 @@ async def test_messages_are_extracted_together_until_it_is_quiet_or_there_are_en
             await until_known(client, {f"m{n}" for n in range(6)} | {"a", ("long " * 1_000).strip()[:0]} - {""})
             batches = sorted(said_in(asked_of(each)) for each in served.received)
             assert batches[:1] + batches[-2:] == [["a"], ["m0", "m1", "m2"], ["m3", "m4", "m5"]]
-            status = (await client.bridge.status()).extraction
-            assert status is not None
-            # The seventh, the last of the other conversation, and the long one, whose statement is too long.
-            assert 2 <= status.waiting_count <= 3
+
+            async def is_counted() -> bool:
+                # The seventh, the last of the other conversation, and the long one, whose statement is too long.
+                status = (await client.bridge.status()).extraction
+                return status is not None and 2 <= status.waiting_count <= 3
+
+            await eventually(is_counted)
         settings["extract_quiet_s"] = 0.0
         async with whole_server(tmp_path, **settings) as server, connect(server) as client:
             await until_known(client, {f"m{n}" for n in range(7)} | {"a", "b"})
