@@ -10,6 +10,8 @@ from typing import Any
 
 import mnemon
 import pytest
+from mnemon.langchain import MnemonChatMessageHistory
+from mnemon.openai_agents import MnemonSession
 from mnemon_server.domain.access import Role
 from mnemon_server.transport.roles import permissions
 
@@ -248,6 +250,15 @@ async def test_a_message_of_a_page_does_not_pass_for_a_message_of_the_user(tmp_p
             context = await each.user.conversations.context("c1", user="ada", min_trust=least)
             assert [one.content for one in context.messages] == [SAID, "", "0.93", "It is 0.93."]
             assert (context.earlier_message_count, "Lima" in str(context.to_dict())) == (0, False)
+            listed = [one async for one in each.user.conversations.messages("c1", user="ada", min_trust=least)]
+            assert [one.content for one in listed] == [SAID, "", "0.93", "It is 0.93."]
+            paged = each.user.conversations.messages("c1", user="ada", min_trust=least, page_size=1)
+            assert [one async for one in paged] == listed
+            history = MnemonChatMessageHistory(each.user, "c1", user="ada", min_trust=least)
+            assert forged not in [one.content for one in await history.aget_messages()]
+            session = MnemonSession(each.user, "c1", user="ada", min_trust=least)
+            assert forged not in str(await session.get_items())
+        assert forged in str(await MnemonSession(each.user, "c1", user="ada").get_items())
         assert (
             await each.user.conversations.context("c1", user="ada", min_trust="agent")
         ).summary == "Ada has an account in Rome."

@@ -47,14 +47,23 @@ class MnemonChatMessageHistory(BaseChatMessageHistory):
     work, such as `aget_messages`; with a `Client`, they run on a thread.
     """
 
-    def __init__(self, client: Client | AsyncClient, conversation: str, **scope: Unpack[ScopeFields]) -> None:
-        """`scope` names whose conversation it is, such as `user="ada"`."""
-        self._client, self._conversation, self._scope = client, conversation, scope
+    def __init__(
+        self,
+        client: Client | AsyncClient,
+        conversation: str,
+        *,
+        min_trust: str | None = None,
+        **scope: Unpack[ScopeFields],
+    ) -> None:
+        """`scope` names whose conversation it is, such as `user="ada"`. With `min_trust`, such as "agent", messages are
+        left out that are trusted less than that and less than their role.
+        """
+        self._client, self._conversation, self._scope, self._min_trust = client, conversation, scope, min_trust
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override] # the base class allows a property
         """All messages, oldest first."""
-        found = self._blocking.conversations.messages(self._conversation, **self._scope)
+        found = self._blocking.conversations.messages(self._conversation, min_trust=self._min_trust, **self._scope)
         return [_from_message(message) for message in found]
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -70,7 +79,7 @@ class MnemonChatMessageHistory(BaseChatMessageHistory):
         """All messages, oldest first."""
         if isinstance(self._client, Client):
             return await super().aget_messages()
-        found = self._client.conversations.messages(self._conversation, **self._scope)
+        found = self._client.conversations.messages(self._conversation, min_trust=self._min_trust, **self._scope)
         return [_from_message(message) async for message in found]
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:

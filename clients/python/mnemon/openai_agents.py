@@ -31,9 +31,13 @@ class MnemonSession:
 
     session_settings: "SessionSettings | None" = None
 
-    def __init__(self, client: AsyncClient, session_id: str, **scope: Unpack[ScopeFields]) -> None:
-        """`session_id` is the conversation, and `scope` names whose it is, such as `user="ada"`."""
-        self.session_id = session_id
+    def __init__(
+        self, client: AsyncClient, session_id: str, *, min_trust: str | None = None, **scope: Unpack[ScopeFields]
+    ) -> None:
+        """`session_id` is the conversation, and `scope` names whose it is, such as `user="ada"`. With `min_trust`, such
+        as "agent", items are left out that are trusted less than that and less than their role.
+        """
+        self.session_id, self._min_trust = session_id, min_trust
         self._conversations, self._scope = client.conversations, scope
 
     async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":
@@ -43,7 +47,11 @@ class MnemonSession:
         if limit is not None and limit <= 0:
             return []
         newest_first = self._conversations.messages(
-            self.session_id, newest_first=limit is not None, page_size=_page_size(limit), **self._scope
+            self.session_id,
+            newest_first=limit is not None,
+            min_trust=self._min_trust,
+            page_size=_page_size(limit),
+            **self._scope,
         )
         found: list[Any] = []
         async for message in newest_first:

@@ -122,6 +122,8 @@ class MessageQuery:
     after: int = 0
     """The position of the last message of the previous page; 0 for the first page."""
     limit: int = 50
+    min_trust: Origin | None = None
+    """Leaves out messages that are trusted less than this, and less than their role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

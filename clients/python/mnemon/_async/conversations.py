@@ -57,13 +57,15 @@ class AsyncConversations(AsyncService):
         *,
         last: int = 0,
         newest_first: bool = False,
+        min_trust: str | None = None,
         page_size: int = 0,
         timeout: float | None = None,
         **scope: Unpack[ScopeFields],
     ) -> AsyncIterator[conversations.ConversationMessage]:
         """Yields the messages of a conversation in the order in which they were added, or the newest first.
 
-        With `last`, only so many at its end, at most 1,000. A conversation that does not exist has no messages.
+        With `last`, only so many at its end, at most 1,000. With `min_trust`, such as "agent", without messages that
+        are trusted less than that and less than their role. A conversation that does not exist has no messages.
         `timeout` applies to each page.
         """
         return self._items(
@@ -71,6 +73,7 @@ class AsyncConversations(AsyncService):
             conversation_id,
             last=last,
             newest_first=newest_first,
+            min_trust=min_trust,
             page_size=page_size,
             timeout=timeout,
             **scope,
@@ -82,6 +85,7 @@ class AsyncConversations(AsyncService):
         *,
         last: int = 0,
         newest_first: bool = False,
+        min_trust: str | None = None,
         page_size: int = 0,
         page_token: str = "",
         timeout: float | None = None,
@@ -94,6 +98,7 @@ class AsyncConversations(AsyncService):
             scope=_scope(scope),
             last=last,
             newest_first=newest_first,
+            min_trust=min_trust or "",
             page_size=page_size,
             page_token=page_token,
         )

@@ -55,13 +55,15 @@ class Conversations(Service):
         *,
         last: int = 0,
         newest_first: bool = False,
+        min_trust: str | None = None,
         page_size: int = 0,
         timeout: float | None = None,
         **scope: Unpack[ScopeFields],
     ) -> Iterator[conversations.ConversationMessage]:
         """Yields the messages of a conversation in the order in which they were added, or the newest first.
 
-        With `last`, only so many at its end, at most 1,000. A conversation that does not exist has no messages.
+        With `last`, only so many at its end, at most 1,000. With `min_trust`, such as "agent", without messages that
+        are trusted less than that and less than their role. A conversation that does not exist has no messages.
         `timeout` applies to each page.
         """
         return self._items(
@@ -69,6 +71,7 @@ class Conversations(Service):
             conversation_id,
             last=last,
             newest_first=newest_first,
+            min_trust=min_trust,
             page_size=page_size,
             timeout=timeout,
             **scope,
@@ -80,6 +83,7 @@ class Conversations(Service):
         *,
         last: int = 0,
         newest_first: bool = False,
+        min_trust: str | None = None,
         page_size: int = 0,
         page_token: str = "",
         timeout: float | None = None,
@@ -92,6 +96,7 @@ class Conversations(Service):
             scope=_scope(scope),
             last=last,
             newest_first=newest_first,
+            min_trust=min_trust or "",
             page_size=page_size,
             page_token=page_token,
         )

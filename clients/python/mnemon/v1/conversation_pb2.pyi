@@ -267,6 +267,7 @@ class ListMessagesRequest(_message.Message):
     NEWEST_FIRST_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    MIN_TRUST_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.str
     """Required. The conversation."""
     last: _builtins.int
@@ -277,6 +278,10 @@ class ListMessagesRequest(_message.Message):
     """Maximum number of messages on the page; 0 means 50, at most 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
     """The next_page_token of the previous page; empty for the first page."""
+    min_trust: _builtins.str
+    """Leaves out messages that are trusted less than this origin and less than their role, such as one that a page wrote in
+    the name of the user: "user", "agent", "tool", "import" or "web". They still count for `last` and `page_size`.
+    """
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whom the conversation belongs to, all of it. The user is required."""
@@ -290,10 +295,11 @@ class ListMessagesRequest(_message.Message):
         newest_first: _builtins.bool = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        min_trust: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "last", b"last", "newest_first", b"newest_first", "page_size", b"page_size", "page_token", b"page_token", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "last", b"last", "min_trust", b"min_trust", "newest_first", b"newest_first", "page_size", b"page_size", "page_token", b"page_token", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

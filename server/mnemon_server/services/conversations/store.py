@@ -243,7 +243,9 @@ def _page(engine: EventEngine, where: EventSelection, query: MessageQuery, *, fi
     if events and fits is not None and not fits("", sum(len(event.body) for event in events)):
         return MessagePage((), None)
     has_more = bool(events) and events[-1].sequence != sequences[-1]
-    return MessagePage(tuple(map(from_event, events)), events[-1].sequence if has_more else None)
+    least = query.min_trust
+    shown = (each for each in map(from_event, events) if least is None or is_trusted(each, least))
+    return MessagePage(tuple(shown), events[-1].sequence if has_more else None)
 
 
 def _chosen(

@@ -62,8 +62,9 @@ def read_query(request: pb.ListMessagesRequest, after: int) -> MessageQuery:
     """Which messages to list."""
     reader = Reader()
     limit = reader.page_size(request.page_size, LIMIT_DEFAULT)
+    least = read_min_trust(reader, "min_trust", request)
     reader.finish()
-    return MessageQuery(last=request.last, newest_first=request.newest_first, after=after, limit=limit)
+    return MessageQuery(last=request.last, newest_first=request.newest_first, after=after, limit=limit, min_trust=least)
 
 
 def read_limit(request: pb.ListConversationsRequest) -> int:
