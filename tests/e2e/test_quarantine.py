@@ -16,6 +16,7 @@ from mnemon_server.domain.access import Role
 from mnemon_server.transport.roles import permissions
 
 from tests.support.access import bearer, guarded_server, make_key, methods, path_of
+from tests.support.server import eventually
 
 MARK = "zanzibar"
 SITE = "evil.example"
@@ -305,6 +306,14 @@ def is_read(method: MethodDescriptor) -> bool:
 async def test_what_concerns_the_whole_tenant_sees_everything(tmp_path: Path) -> None:
     whole = [name for name, method in METHODS.items() if PERMISSIONS[path_of(method)].whole_tenant and is_read(method)]
     async with opened(tmp_path) as place:
+        settled = {"textPendingCount", "queueDepth"}
+
+        async def is_settled() -> bool:
+            statuses = ("EpisodicMemoryService/GetTimelineStatus", "BridgeService/GetBridgeStatus")
+            found = [await place.admin.must(name, {}) for name in statuses]
+            return all(map(settled.isdisjoint, found))
+
+        await eventually(is_settled)
         before = {name: await place.admin.call(name, {}) for name in whole}
         await place.admin.must("QuarantineService/QuarantineOrigin", EVIL)
         await place.admin.must("QuarantineService/QuarantineOrigin", {"origin": "user"})

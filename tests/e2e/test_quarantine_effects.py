@@ -169,14 +169,52 @@ async def test_what_is_written_during_a_quarantine_is_found_at_once_unless_it_is
                 answer = await client.documents.search("letter", limit=9)
                 return sorted(one.document.doc_id for one in answer)
 
+            async def scores(client: AsyncClient = client) -> list[tuple[str, float]]:
+                where = mnemon.F("metadata.kind") == "own"
+                answer = await client.documents.search("letter from Lima", where=where, limit=9)
+                return [(one.document.doc_id, one.score) for one in answer]
+
             before = await found()
-            await client.documents.put(f"own-{name}", "A letter.", scope=Scope(user="ada", **OWN))
-            await client.documents.put(f"page-{name}", "A letter.", scope=Scope(user="ada", **EVIL))
+            own = {"kind": "own"}
+            await client.documents.put(f"own-{name}", "A letter.", own, scope=Scope(user="ada", **OWN))
+            await client.documents.put(f"other-{name}", "A letter.", {"kind": "other"}, scope=Scope(user="ada", **OWN))
+            assert await found() == sorted([*before, f"other-{name}", f"own-{name}"])
+            alone = await scores(), (await client.documents.search("letter", limit=9)).diagnostics.total_candidates
+            for number in range(3):
+                text = f"A letter from Lima, page {number}."
+                await client.documents.put(f"page-{name}-{number}", text, own, scope=Scope(user="ada", **EVIL))
+            beside = await scores(), (await client.documents.search("letter", limit=9)).diagnostics.total_candidates
+            assert beside == alone
+            assert [doc_id for doc_id, _ in alone[0]] == [f"own-{name}"]
+            await client.documents.delete(f"other-{name}")
             assert await found() == sorted([*before, f"own-{name}"])
             await client.documents.put(f"own-{name}", "A letter.", scope=Scope(user="ada", **EVIL))
             assert await found() == before
             with pytest.raises(mnemon.PermissionDeniedError, match="taken"):
                 await client.documents.put(f"own-{name}", "A letter.", scope=Scope(user="ada", **OWN))
+
+
+async def test_what_is_about_shown_records_stays_with_them(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        client = each.writer
+        own = [
+            (await client.semantic.add(text, user="ada", **GOOD)).memory_id for text in ("It is blue.", "It is late.")
+        ]
+        page = (await client.semantic.add("It is an order.", user="ada", **EVIL)).memory_id
+        merged = await client.conflicts.merge(page, own[0])
+        assert merged.decision is not None
+        await client.conflicts.unmerge(memory_id=merged.memory.memory_id)
+        decisions = [one async for one in client.conflicts.list_decisions(memory_id=own[0])]
+        # A document that has the id of a hidden statement, with an earlier version.
+        for text in ("A letter.", "A second letter."):
+            await client.documents.put(page, text, scope=Scope(**OWN))
+        await each.admin.quarantine.add(*SITE)
+        assert [one.document.content async for one in client.documents.versions(page)] == ["A letter."]
+        assert [one async for one in client.conflicts.list_decisions(memory_id=own[0])] == []
+        await client.semantic.delete(own[0])
+        await each.admin.quarantine.release(*SITE)
+        assert decisions
+        assert [one async for one in client.conflicts.list_decisions(memory_id=own[0])] == []
 
 
 async def test_the_bridge_makes_no_statements_of_hidden_events_and_merges_none_with_hidden_ones(tmp_path: Path) -> None:
@@ -240,6 +278,8 @@ async def test_a_message_is_not_taken_for_a_hidden_one_with_its_id(tmp_path: Pat
                 await client.conversations.append("c", [turn | {"content": "My letter."}], user="ada", **OWN)
             [again] = await client.conversations.append("c", [turn], user="ada", **EVIL)
             assert again.duplicate
+            name = "whole" if client is each.writer else "bound"
+            await client.conversations.append(name, [turn | {"content": "My letter."}], user="ada", **OWN)
         assert [one async for one in each.writer.conversations.messages("c", user="ada")] == []
 
 
@@ -307,7 +347,9 @@ async def test_quarantines_are_added_once_and_listed_and_bad_ones_are_refused(tm
             await quarantine.add("web", reason="x" * 1_025)
         with pytest.raises(mnemon.QuarantineNotFoundError, match=r"'web'.*'other\.example' is not in quarantine"):
             await quarantine.release("web", "other.example")
-        assert not (await quarantine.release("web", "other.example", allow_missing=True)).existed
+        await each.writer.documents.put("other", "A letter.", scope=Scope(origin="web", origin_name="other.example"))
+        missing = await quarantine.release("web", "other.example", allow_missing=True)
+        assert (missing.existed, missing.quarantine, missing.counts) == (False, None, {})
         with pytest.raises(mnemon.PermissionDeniedError, match="admin"):
             await each.writer.quarantine.list()
         for number in range(98):

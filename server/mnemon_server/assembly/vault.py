@@ -36,6 +36,7 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.origins import Provenance
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.access_file import AccessFile, has_access_file
 from mnemon_server.engines.audit_file import clear_subjects
@@ -158,8 +159,14 @@ class _Refusing:
 def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
     """A function that returns the open vault within bounds."""
     views: OrderedDict[Bounds, OpenVault] = OrderedDict()
+    hidden: tuple[Provenance, ...] = ()
 
     def within(whole: OpenVault, bounds: Bounds) -> OpenVault:
+        nonlocal hidden
+        if bounds.hidden != hidden:
+            # Those before a quarantine changed are not used again, and may keep which of all passages were left.
+            views.clear()
+            hidden = bounds.hidden
         if bounds in views:
             views.move_to_end(bounds)
             return views[bounds]
@@ -172,9 +179,8 @@ def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
 
 
 def _view(whole: OpenVault, vault: Vault, bounds: Bounds) -> OpenVault:
-    part = BoundVault(vault, bounds)
-    refused_to = ("rules", "bridge", "archive", "backups", "erasure", "quarantine") if bounds.is_bound else ()
-    others: dict[str, Any] = dict.fromkeys(refused_to, _Refusing())
+    part, refusing = BoundVault(vault, bounds), _Refusing()
+    others: dict[str, Any] = dict.fromkeys(("rules", "bridge", "archive", "backups", "erasure", "quarantine"), refusing)
     stores = Stores(
         whole.documents.over(part.collection(DOCUMENTS)),
         whole.memories.over(part.collection(MEMORIES), bounds),

@@ -81,7 +81,7 @@ class OpenVault:
     quarantine: QuarantineStore
     """The sources whose records are hidden."""
     within: Callable[[Bounds], "OpenVault"]
-    """The vault within bounds. Services that know no bounds refuse every call of a caller that is bound."""
+    """The vault within bounds. Services that know no bounds refuse every call."""
     close: Callable[[], Awaitable[None]]
 
     async def is_ready(self) -> bool:

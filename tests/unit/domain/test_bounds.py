@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from mnemon_server.domain.access.bounds import ENTRIES_MAX, UNBOUNDED, Bounds
 from mnemon_server.domain.access.shares import Share
-from mnemon_server.domain.collections import DOCUMENTS, FACTS, RULES, SEMANTIC, Collection
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, RULES, SEMANTIC, VERSIONS, Collection
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import document_matches
 from mnemon_server.domain.errors import InvalidArgumentError, PermissionDeniedError
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.namespaces import Namespace, encode_namespace
@@ -178,6 +179,20 @@ def test_a_removal_in_what_is_shared_for_reading_is_refused_and_others_find_noth
             bounds.restricted(collection, RecordFilter(scope=Scope("bob"), is_writing=True))
         own = bounds.restricted(collection, RecordFilter(scope=Scope("ada"), is_writing=True))
         assert own == RecordFilter(scope=Scope("ada"), is_writing=True)
+
+
+def test_versions_exist_where_their_records_do() -> None:
+    bounds = Bounds.of(["ada"], ["users.ada"])
+    for user, labels, is_there in (
+        ("ada", (), True),
+        ("bob", (), False),
+        ("", ("users", "ada"), True),
+        ("ada", ("users", "bob"), False),
+    ):
+        fields = {"namespace": encode_namespace(labels) if labels else ""}
+        version = Document("version", "text", scope=Scope(user), fields=fields)
+        assert bounds.admits(VERSIONS, version) == is_there
+        assert document_matches(version, bounds.restricted(VERSIONS, RecordFilter())) == is_there
 
 
 SOURCES = (Scope(), Scope(origin="web"), Scope(origin="web", origin_name="a.example"), Scope(origin="tool"))
