@@ -6,9 +6,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from mnemon_server.domain.errors import BackendConnectionError, ConfigurationError, EmbeddingModelMismatchError
 from mnemon_server.domain.filters import RecordFilter
@@ -148,6 +150,50 @@ def test_entries_that_are_too_large_for_one_request_are_sent_in_several(chroma: 
     assert index.open().entry_count == 45
     assert found(index, vectors[44], limit=1).keys() == {44}
     index.close()
+
+
+@contextmanager
+def abrupt_proxy(server: ChromaServer, bytes_max: int) -> Iterator[int]:
+    """The port of a proxy that drops the connection of a request with a larger body, without an answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_one_request(self) -> None:
+            self.raw_requestline = self.rfile.readline(65_537)
+            if not self.raw_requestline or not self.parse_request():
+                self.close_connection = True
+                return
+            length = int(self.headers.get("content-length", 0))
+            if length > bytes_max:
+                self.close_connection = True
+                return
+            url, body = f"http://{server.host}:{server.port}{self.path}", self.rfile.read(length)
+            answer = httpx.request(self.command, url, content=body, headers={"content-type": "application/json"})
+            head = f"HTTP/1.1 {answer.status_code} -\r\ncontent-length: {len(answer.content)}\r\n\r\n"
+            self.wfile.write(head.encode() + answer.content)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever)
+        thread.start()
+        try:
+            yield proxy.server_port
+        finally:
+            proxy.shutdown()
+            thread.join()
+
+
+def test_a_proxy_that_drops_large_requests_gets_smaller_ones(chroma: ChromaServer) -> None:
+    with abrupt_proxy(chroma, 100_000) as port:
+        settings = ChromaSettings(host="127.0.0.1", port=port)
+        index = ChromaIndex(settings, collection="dropped", dimension=DIMENSION, model_identity=MODEL)
+        vectors = unit_vectors(4, 56)
+        index.open()
+        index.apply(one_each(vectors, page="x" * 40_000), [])
+        assert index.open().entry_count == 4
+        with pytest.raises(BackendConnectionError, match="cannot be reached"):
+            index.apply(one_each(vectors[:1], page="x" * 110_000), [])
+        index.close()
 
 
 @pytest.mark.parametrize("space", ["l2", "ip", "cosine"])

@@ -61,6 +61,10 @@ class RefusedError(Exception):
         super().__init__(f"HTTP status {status}: {error} {message}")
 
 
+class BrokenOffError(BackendConnectionError):
+    """The connection broke off, each time the request was sent."""
+
+
 class ChromaClient:
     """A client of one server. Any thread may call it. It connects when it is first called."""
 
@@ -81,6 +85,7 @@ class ChromaClient:
 
         Raises:
             BackendConnectionError: the server cannot be reached, or does not answer in time.
+            BrokenOffError: the connection failed each time.
             RefusedError: it answered with an error.
         """
         content = None if body is None else orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -124,9 +129,7 @@ class ChromaClient:
         except CancelledError:
             raise BackendConnectionError("the vector index is closed") from None
         except httpx.TransportError:
-            raise BackendConnectionError(
-                f"Chroma at {self._place} cannot be reached: check that it is running"
-            ) from None
+            raise BrokenOffError(f"Chroma at {self._place} cannot be reached: check that it is running") from None
 
     async def _repeated(self, request: httpx.Request, timeout_s: float) -> httpx.Response:
         for delay in _RETRY_DELAYS_S:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.collections import index_name_problem
 from mnemon_server.domain.errors import BackendConnectionError, ConfigurationError, EmbeddingModelMismatchError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.engines.chroma.client import ChromaClient, ChromaSettings, RefusedError
+from mnemon_server.engines.chroma.client import BrokenOffError, ChromaClient, ChromaSettings, RefusedError
 from mnemon_server.engines.chroma.records import (
     DIMENSION_KEY,
     DOC_ID_KEY,
@@ -218,13 +218,25 @@ class ChromaIndex:
         }
         try:
             self._call("POST", f"{opened.path}/upsert", body)
-        except RefusedError as error:
+        except (RefusedError, BrokenOffError) as error:
             half = len(entries) // 2
-            if not half or error.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            if not half or not self._is_too_large(error):
                 raise
             # The limit belongs to the server or a proxy, and cannot be queried.
             self._upsert(opened, entries[:half])
             self._upsert(opened, entries[half:])
+
+    def _is_too_large(self, error: RefusedError | BrokenOffError) -> bool:
+        """Whether a smaller request may pass. A server that refuses a large one may close the connection while it is
+        still being sent; then the refusal is lost.
+        """
+        if isinstance(error, RefusedError):
+            return error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        try:
+            self._client.ping()
+        except BackendConnectionError:
+            return False
+        return True
 
     def _check(self, opened: _Opened) -> None:
         """Reads a sample of vectors and searches for them. Raises _DamagedError, or Chroma's own error."""
