@@ -24,7 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()
 
 # The longest modules go first, so that no process is left alone with one of them at the end; `--durations` names them.
-# Those that wait are between those that compute.
+# The ones that mostly wait alternate with the ones that compute.
 LONGEST = (
     "test_verify_isolation",
     "test_watching",

@@ -1,4 +1,4 @@
-"""While a source is in quarantine, nothing of its records is in any answer; after the release, everything is back."""
+"""While a source is in quarantine, no answer shows any of its records; after the release, they are all back."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -53,7 +53,7 @@ class Caller:
             return {"code": error.code().name, "details": error.details()}
 
     async def must(self, name: str, request: Json) -> Json:
-        """The answer, which is no error."""
+        """The answer; fails the test if it is an error."""
         answer = await self.call(name, request)
         assert "code" not in answer, (name, answer)
         return answer

@@ -146,7 +146,7 @@ async def test_hidden_records_cannot_be_changed_and_their_ids_stay_taken(tmp_pat
             ours = (await client.semantic.add(f"{client} is here.", user="ada", **OWN)).memory_id
             with pytest.raises(mnemon.MemoryNotFoundError):
                 await client.conflicts.merge(merged, ours)
-        # The same, said by the user, is no duplicate of what is hidden; and a hidden statement settles nothing.
+        # The user saying the same does not duplicate the hidden one, and a hidden statement settles no conflict.
         own = await each.writer.semantic.add("An order was given.", user="ada", **OWN)
         assert not own.duplicate
         for content, source in (("Ada works in Rome now.", GOOD), ("Ada works in Oslo now.", EVIL)):

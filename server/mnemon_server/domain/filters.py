@@ -114,7 +114,7 @@ class RefersTo:
     """Fields with ids: of type TEXT, or a single one of type TEXTS."""
     collection: Collection
     via: str
-    """A field of type TEXTS in which documents of the collection name others of it."""
+    """A field of type TEXTS that lists ids of other documents in the same collection."""
     where: "Expression"
 
 

@@ -94,7 +94,7 @@ class OpenVault:
         return replace(seen, hidden=hidden) if (hidden := self.quarantine.hidden) else seen
 
     def shown_to(self, bounds: Bounds | None) -> "OpenVault":
-        """The vault as a caller sees it; None: all of it, also what is in quarantine."""
+        """The vault as a caller sees it; for None, the whole vault, including quarantined records."""
         seen = None if bounds is None else self.seen_by(bounds)
         return self.within(seen) if seen else self
 

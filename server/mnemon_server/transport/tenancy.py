@@ -87,7 +87,7 @@ class TenantServicer:
 
     def vault(self, context: Context) -> "VaultLease":
         """The open services of the caller's tenant, as the caller sees them, for as long as the block lasts. A method
-        that concerns the whole tenant gets all of it.
+        that concerns the whole tenant gets the whole vault.
 
         Raises:
             NotBegunError: no vaults are attached yet.

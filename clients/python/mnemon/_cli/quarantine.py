@@ -24,7 +24,7 @@ def quarantine() -> None:
 @quarantine.command("add")
 @_ORIGIN
 @_NAME
-@click.option("--reason", default="", help="Why, for those who read the list later.")
+@click.option("--reason", default="", help="The reason, shown in the list.")
 @opt.json_option
 def add(session: Session, *, origin: str, origin_name: str | None, reason: str) -> None:
     """Hide the records of a source from all callers."""

@@ -23,7 +23,7 @@ class QuarantineReceipt(JsonValue):
     """The confirmation of a quarantine, or of its end."""
 
     quarantine: Quarantine | None = None
-    """None if there was nothing to release."""
+    """None if the source was not in quarantine."""
     existed: bool = False
     """Whether the source was in quarantine before."""
     counts: Mapping[str, int] = field(default_factory=dict)

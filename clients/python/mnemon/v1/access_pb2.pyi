@@ -95,9 +95,9 @@ class _GrantAccessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GrantAcce
     GRANT_ACCESS_UNSPECIFIED: _GrantAccess.ValueType  # 0
     """The same as READ."""
     GRANT_ACCESS_READ: _GrantAccess.ValueType  # 1
-    """To read the records."""
+    """Read the records."""
     GRANT_ACCESS_WRITE: _GrantAccess.ValueType  # 2
-    """Also to add, change and delete records."""
+    """Read, add, change and delete records."""
 
 class GrantAccess(_GrantAccess, metaclass=_GrantAccessEnumTypeWrapper):
     """GrantAccess says what a grant allows."""
@@ -105,9 +105,9 @@ class GrantAccess(_GrantAccess, metaclass=_GrantAccessEnumTypeWrapper):
 GRANT_ACCESS_UNSPECIFIED: GrantAccess.ValueType  # 0
 """The same as READ."""
 GRANT_ACCESS_READ: GrantAccess.ValueType  # 1
-"""To read the records."""
+"""Read the records."""
 GRANT_ACCESS_WRITE: GrantAccess.ValueType  # 2
-"""Also to add, change and delete records."""
+"""Read, add, change and delete records."""
 Global___GrantAccess: _TypeAlias = GrantAccess  # noqa: Y015
 
 @_typing.final
@@ -531,11 +531,11 @@ class Grant(_message.Message):
     grant_id: _builtins.str
     """Identifies the grant. Computed from the subject and the scope or namespace."""
     subject: _builtins.str
-    """To whom: a caller as WhoAmI names it, such as "key:1f3a5c7e9b0d2f46"; or "user:bob" for every caller that is bound to
-    this user alone.
+    """Who gets access: a caller as WhoAmI names it, such as "key:1f3a5c7e9b0d2f46"; or "user:bob" for every caller that is
+    bound to this user alone.
     """
     access: Global___GrantAccess.ValueType
-    """What it allows. Origins that the subject is limited to, and its role, still apply."""
+    """What the subject may do. Its role and the origins it is limited to still apply."""
     granted_by: _builtins.str
     """The subject of the caller that granted it; empty on a server without authentication."""
     @_builtins.property
@@ -591,7 +591,7 @@ class CreateGrantRequest(_message.Message):
     ACCESS_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     subject: _builtins.str
-    """Required. To whom; see Grant."""
+    """Required. Who gets access; see Grant."""
     access: Global___GrantAccess.ValueType
     """What to allow; default READ."""
     @_builtins.property

@@ -138,7 +138,7 @@ class AccessServiceServicer(object):
 
     def CreateGrant(self, request, context):
         """CreateGrant shares records with a caller that could not see them: the records with a scope, or the facts in a namespace. Admins
-        grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
+        grant any records; callers with bounds grant those they are bound to, but not the ones that others share with them. An
         admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
         of others. Granting the same records to the same subject again replaces the rights and the time.
 
@@ -167,8 +167,8 @@ class AccessServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RevokeGrant(self, request, context):
-        """RevokeGrant ends a grant within a second, also for open streams. Both sides may: whose records they are, and to whom
-        they were granted. NOT_FOUND if the caller sees no such grant, unless allow_missing.
+        """RevokeGrant ends a grant within a second, also for open streams. Both sides may do this: the owner of the records, and
+        the callers they were granted to. NOT_FOUND if the caller sees no such grant, unless allow_missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

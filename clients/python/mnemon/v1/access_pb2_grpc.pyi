@@ -58,7 +58,7 @@ class AccessServiceStub:
     """RevokeKey ends a key for good. NOT_FOUND if the tenant has no such key, unless allow_missing."""
     CreateGrant: _grpc.UnaryUnaryMultiCallable[_access_pb2.CreateGrantRequest, _access_pb2.CreateGrantResponse]
     """CreateGrant shares records with a caller that could not see them: the records with a scope, or the facts in a namespace. Admins
-    grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
+    grant any records; callers with bounds grant those they are bound to, but not the ones that others share with them. An
     admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
     of others. Granting the same records to the same subject again replaces the rights and the time.
 
@@ -75,8 +75,8 @@ class AccessServiceStub:
     caller sees no such grant.
     """
     RevokeGrant: _grpc.UnaryUnaryMultiCallable[_access_pb2.RevokeGrantRequest, _access_pb2.RevokeGrantResponse]
-    """RevokeGrant ends a grant within a second, also for open streams. Both sides may: whose records they are, and to whom
-    they were granted. NOT_FOUND if the caller sees no such grant, unless allow_missing.
+    """RevokeGrant ends a grant within a second, also for open streams. Both sides may do this: the owner of the records, and
+    the callers they were granted to. NOT_FOUND if the caller sees no such grant, unless allow_missing.
     """
     WhoAmI: _grpc.UnaryUnaryMultiCallable[_access_pb2.WhoAmIRequest, _access_pb2.WhoAmIResponse]
     """WhoAmI tells callers their tenant, their name and their role."""
@@ -111,7 +111,7 @@ class AccessServiceAsyncStub(AccessServiceStub):
     """RevokeKey ends a key for good. NOT_FOUND if the tenant has no such key, unless allow_missing."""
     CreateGrant: _aio.UnaryUnaryMultiCallable[_access_pb2.CreateGrantRequest, _access_pb2.CreateGrantResponse]  # type: ignore[assignment]
     """CreateGrant shares records with a caller that could not see them: the records with a scope, or the facts in a namespace. Admins
-    grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
+    grant any records; callers with bounds grant those they are bound to, but not the ones that others share with them. An
     admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
     of others. Granting the same records to the same subject again replaces the rights and the time.
 
@@ -128,8 +128,8 @@ class AccessServiceAsyncStub(AccessServiceStub):
     caller sees no such grant.
     """
     RevokeGrant: _aio.UnaryUnaryMultiCallable[_access_pb2.RevokeGrantRequest, _access_pb2.RevokeGrantResponse]  # type: ignore[assignment]
-    """RevokeGrant ends a grant within a second, also for open streams. Both sides may: whose records they are, and to whom
-    they were granted. NOT_FOUND if the caller sees no such grant, unless allow_missing.
+    """RevokeGrant ends a grant within a second, also for open streams. Both sides may do this: the owner of the records, and
+    the callers they were granted to. NOT_FOUND if the caller sees no such grant, unless allow_missing.
     """
     WhoAmI: _aio.UnaryUnaryMultiCallable[_access_pb2.WhoAmIRequest, _access_pb2.WhoAmIResponse]  # type: ignore[assignment]
     """WhoAmI tells callers their tenant, their name and their role."""
@@ -191,7 +191,7 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_access_pb2.CreateGrantResponse, _abc.Awaitable[_access_pb2.CreateGrantResponse]]:
         """CreateGrant shares records with a caller that could not see them: the records with a scope, or the facts in a namespace. Admins
-        grant any records; callers with bounds grant those they are bound to, but not those that are shared with them. An
+        grant any records; callers with bounds grant those they are bound to, but not the ones that others share with them. An
         admin's grant takes effect at once, any other once it is accepted, so that callers cannot put records into the searches
         of others. Granting the same records to the same subject again replaces the rights and the time.
 
@@ -226,8 +226,8 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_pb2.RevokeGrantRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_pb2.RevokeGrantResponse, _abc.Awaitable[_access_pb2.RevokeGrantResponse]]:
-        """RevokeGrant ends a grant within a second, also for open streams. Both sides may: whose records they are, and to whom
-        they were granted. NOT_FOUND if the caller sees no such grant, unless allow_missing.
+        """RevokeGrant ends a grant within a second, also for open streams. Both sides may do this: the owner of the records, and
+        the callers they were granted to. NOT_FOUND if the caller sees no such grant, unless allow_missing.
         """
 
     @_abc_1.abstractmethod

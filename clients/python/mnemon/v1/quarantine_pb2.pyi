@@ -31,11 +31,11 @@ class Quarantine(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     origin: _builtins.str
-    """"user", "agent", "tool", "import" or "web"; see Scope. Records without an origin count as those of agents."""
+    """"user", "agent", "tool", "import" or "web"; see Scope. Records without an origin count as "agent"."""
     origin_name: _builtins.str
     """Which tool, file or site; empty means any."""
     reason: _builtins.str
-    """Why, as the caller wrote it."""
+    """The reason, as the caller wrote it."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the quarantine began."""
@@ -98,7 +98,7 @@ class QuarantineOriginRequest(_message.Message):
     origin_name: _builtins.str
     """Which tool, file or site, exactly as in the records' origin_name; empty means any."""
     reason: _builtins.str
-    """Why, for those who read the list later; at most 1,024 bytes."""
+    """The reason, shown in the list; at most 1,024 bytes."""
     def __init__(
         self,
         *,
@@ -160,7 +160,7 @@ class ReleaseOriginRequest(_message.Message):
     origin: _builtins.str
     """Required. The origin."""
     origin_name: _builtins.str
-    """The name; empty for a quarantine without one, which leaves those with a name as they are."""
+    """The name; empty ends the quarantine of the whole origin, and leaves those of single names in place."""
     allow_missing: _builtins.bool
     """Answer without a quarantine, instead of NOT_FOUND, if the source is not in quarantine."""
     def __init__(

@@ -76,8 +76,8 @@ class QuarantineServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseOrigin(self, request, context):
-        """ReleaseOrigin shows the records of a source again, unchanged, except for those that another quarantine hides. NOT_FOUND
-        if the source is not in quarantine, unless `allow_missing` is set.
+        """ReleaseOrigin shows the records of a source again, unchanged, except for records that another quarantine hides.
+        NOT_FOUND if the source is not in quarantine, unless `allow_missing` is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

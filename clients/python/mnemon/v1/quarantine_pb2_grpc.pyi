@@ -45,8 +45,8 @@ class QuarantineServiceStub:
     one is given. FAILED_PRECONDITION if 100 sources are in quarantine, the most that can be.
     """
     ReleaseOrigin: _grpc.UnaryUnaryMultiCallable[_quarantine_pb2.ReleaseOriginRequest, _quarantine_pb2.ReleaseOriginResponse]
-    """ReleaseOrigin shows the records of a source again, unchanged, except for those that another quarantine hides. NOT_FOUND
-    if the source is not in quarantine, unless `allow_missing` is set.
+    """ReleaseOrigin shows the records of a source again, unchanged, except for records that another quarantine hides.
+    NOT_FOUND if the source is not in quarantine, unless `allow_missing` is set.
     """
     ListQuarantines: _grpc.UnaryUnaryMultiCallable[_quarantine_pb2.ListQuarantinesRequest, _quarantine_pb2.ListQuarantinesResponse]
     """ListQuarantines returns all sources in quarantine, in the order in which they were added."""
@@ -68,8 +68,8 @@ class QuarantineServiceAsyncStub(QuarantineServiceStub):
     one is given. FAILED_PRECONDITION if 100 sources are in quarantine, the most that can be.
     """
     ReleaseOrigin: _aio.UnaryUnaryMultiCallable[_quarantine_pb2.ReleaseOriginRequest, _quarantine_pb2.ReleaseOriginResponse]  # type: ignore[assignment]
-    """ReleaseOrigin shows the records of a source again, unchanged, except for those that another quarantine hides. NOT_FOUND
-    if the source is not in quarantine, unless `allow_missing` is set.
+    """ReleaseOrigin shows the records of a source again, unchanged, except for records that another quarantine hides.
+    NOT_FOUND if the source is not in quarantine, unless `allow_missing` is set.
     """
     ListQuarantines: _aio.UnaryUnaryMultiCallable[_quarantine_pb2.ListQuarantinesRequest, _quarantine_pb2.ListQuarantinesResponse]  # type: ignore[assignment]
     """ListQuarantines returns all sources in quarantine, in the order in which they were added."""
@@ -100,8 +100,8 @@ class QuarantineServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _quarantine_pb2.ReleaseOriginRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_quarantine_pb2.ReleaseOriginResponse, _abc.Awaitable[_quarantine_pb2.ReleaseOriginResponse]]:
-        """ReleaseOrigin shows the records of a source again, unchanged, except for those that another quarantine hides. NOT_FOUND
-        if the source is not in quarantine, unless `allow_missing` is set.
+        """ReleaseOrigin shows the records of a source again, unchanged, except for records that another quarantine hides.
+        NOT_FOUND if the source is not in quarantine, unless `allow_missing` is set.
         """
 
     @_abc_1.abstractmethod

@@ -47,7 +47,7 @@ class Answer:
 
     def likened(self, names: Mapping[str, str]) -> "Answer":
         """The same answer with what differs between callers of the same kind replaced: names, ids, times."""
-        # Of several keys with one name, the first is meant.
+        # If several keys have the same name, the first one counts.
         known = {name: f"<{key}>" for key, name in reversed([*names.items()]) if name}
         # The longest first: one may be a part of another.
         pattern = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True))) or "(?!)")

@@ -143,7 +143,7 @@ class Bounds:
         return hmac.digest(secret, purpose + b"\0" + text, "sha256")[:_DIGEST_BYTES]
 
     def owner(self, secret: bytes) -> str:
-        """Identifies all callers with the same own bounds; empty for those that are not bound."""
+        """A key shared by all callers whose own bounds are the same; empty for unbound callers."""
         return self.digest(secret, b"requests").hex() if self.is_bound else ""
 
     def request(self, request: RequestKey, owner: str) -> RequestKey:
@@ -235,7 +235,7 @@ class Bounds:
         return _with(own, NoneOf((self._quarantined(collection),)))
 
     def _quarantined(self, collection: Collection) -> Expression:
-        """Selects the records from the sources in quarantine, and what was made of statements from there."""
+        """Selects the records from quarantined sources, and the ones derived from statements of theirs."""
         source = any_from(self.hidden)
         if collection not in _FROM_STATEMENTS:
             return source
@@ -394,7 +394,7 @@ _FROM_STATEMENTS = {
     DECISIONS: ("candidate_id", "existing_id", "result_id"),
     VERSIONS: ("record_id",),
 }
-"""The fields in which records name statements that they were made of."""
+"""The fields that name the statements from which a record was derived."""
 _BOUND = "your credential is bound to that"
 
 

@@ -29,7 +29,7 @@ class QuarantineReceipt:
     """The confirmation of a quarantine, or of its end."""
 
     quarantine: Quarantine | None
-    """None if there was nothing to release."""
+    """None if the source was not in quarantine."""
     existed: bool
     """Whether the source was in quarantine before."""
     counts: Mapping[RecordKind, int] = field(default_factory=dict)

@@ -101,7 +101,7 @@ class Boundary:
 
     @property
     def leaves_out_quarantine(self) -> bool:
-        """Whether all records exist for the caller but those in quarantine."""
+        """Whether the quarantine is all that hides records from the caller."""
         return bool(self._bounds.hidden) and not self._bounds.is_bound
 
     @property
@@ -113,7 +113,7 @@ class Boundary:
         return self._bounds.admits(self._collection, document)
 
     def admitted(self, records: "RecordEngine | RecordTransaction", doc_ids: Sequence[str]) -> set[str]:
-        """The documents that exist for the caller, of those with these ids."""
+        """The documents with these ids that exist for the caller."""
         named = Condition("id", Operator.IN, tuple(dict.fromkeys(doc_ids)))
         where = self.where(replace(_HIDDEN_TOO, expression=named))
         rows = records.list_documents(where, limit=len(doc_ids), fields_only=True) if doc_ids else []
@@ -430,7 +430,7 @@ class BoundRecords:
         return RecordStats(documents, len(self.match_passages(_EVERYTHING)), self._records.stats().sequence)
 
     def _all_shown(self) -> _Shown:
-        """All that is not in quarantine, kept until the next write. What is read of it later is checked once more."""
+        """Everything outside the quarantine, kept until the next write. Documents read through it are checked again."""
         if self._shown is None or self._shown.stats.sequence != self._records.stats().sequence:
             sequence = self._records.stats().sequence
             passages = self._records.match_passages(self._boundary.where(_EVERYTHING))
@@ -487,7 +487,7 @@ def _exists(field: str) -> Expression:
 
 
 def both(one: Callable[[Document], bool], other: Callable[[Document], bool] | None) -> Callable[[Document], bool]:
-    """A function that tells whether both conditions hold; None always does."""
+    """Combines two conditions into one that requires both; None stands for a condition that always holds."""
     return one if other is None else lambda document: one(document) and other(document)
 
 

@@ -1,4 +1,4 @@
-"""A collection inside of a transaction, of which a caller sees only some records."""
+"""A collection inside a transaction, limited to the records that a caller may see."""
 
 from collections.abc import Callable, Sequence
 

@@ -152,7 +152,7 @@ class EventEngine(Protocol):
         """
 
     def get_stored(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
-        """As `get`, also those in quarantine, to compare them with what the caller writes. They must not be shown."""
+        """Like `get`, but includes quarantined events, to compare with what the caller writes; never show them."""
 
     def summarize(self, where: EventSelection) -> RangeSummary:
         """Counts of the events that match."""

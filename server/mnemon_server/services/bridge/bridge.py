@@ -112,7 +112,7 @@ class Bridge:
         Args:
             vault: stores the log, the statements, and the state of the bridge.
             semantic: saves the statements.
-            quarantine: says what nothing is made of.
+            quarantine: the events that are skipped.
             offload: runs the reads.
             pruning: removes events of the timeline.
             extractors: make statements of conversations.

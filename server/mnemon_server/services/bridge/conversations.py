@@ -63,7 +63,7 @@ class ConversationReader:
         self._offload = offload
         self._clock = clock
 
-    # An extractor gets nothing that is in quarantine: its answers would repeat it.
+    # Quarantined messages are kept from extractors, whose answers would repeat them.
 
     @property
     def _events(self) -> EventEngine:

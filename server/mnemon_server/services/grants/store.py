@@ -228,7 +228,7 @@ def _check_may_manage(caller: Principal) -> None:
 
 
 def _check_room(records: RecordTransaction, grant: Grant) -> None:
-    """Raises InvalidOperationError if there is no room for one more grant. Pending grants count for the
+    """Raises InvalidOperationError if the limit of grants is reached. Pending grants count for the
     caller who made them, so that one caller cannot use up the room of others.
     """
     other = NoneOf((Condition("id", Operator.EQ, (grant.grant_id,)),))

@@ -106,7 +106,7 @@ class QuarantineStore:
         return QuarantineReceipt(_of(source, after), _of(source, before) is not None, added)
 
     async def release(self, source: Provenance, *, allow_missing: bool = False) -> QuarantineReceipt:
-        """Shows the records of a source again, except for those that another quarantine hides.
+        """Shows the records of a source again, except for records that another quarantine hides.
 
         Raises:
             InvalidArgumentError: no record can have this origin.

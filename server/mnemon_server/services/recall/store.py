@@ -240,7 +240,7 @@ def _answer(
 
 
 def _whose(bounds: Bounds, query: RecallQuery, items: Sequence[RecallItem]) -> list[RecallItem]:
-    """The items with their users, unless they can only be of one: "I am allergic to bees" may be anybody's."""
+    """Names each item's user, unless all must have the same one: who said "I am allergic to bees"?"""
     own, users = {*(bounds.users or ())}, {item.scope.user for item in items if item.scope.user}
     if query.scope.user or (len(users) <= 1 and (bounds.users is None or users <= own)):
         return [*items]

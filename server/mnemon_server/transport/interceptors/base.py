@@ -116,7 +116,7 @@ class Call:
     is_known: bool = False
     """Whether its credential was valid."""
     whole_tenant: bool = False
-    """Whether its method concerns the whole tenant, also what is in quarantine."""
+    """Whether its method concerns the whole tenant, including quarantined records."""
     records: tuple[str, ...] = ()
     """The ids that its request and answer name, if the audit log gets it."""
     traceparent: str = ""
