@@ -252,7 +252,7 @@ async def test_an_archive_does_not_bring_a_revoked_grant_back(tmp_path: Path) ->
         assert [grant async for grant in each.admin.grants.list()] == [again]
 
 
-async def test_grants_that_nobody_accepts_do_not_keep_others_from_granting(tmp_path: Path) -> None:
+async def test_pending_grants_do_not_keep_others_from_granting(tmp_path: Path) -> None:
     async with people(tmp_path) as each:
         for number in range(GRANTS_PER_SUBJECT_MAX + 1):
             await each.ada.grants.add("user:bob", scope=Scope("ada", project=f"p{number}"))

@@ -123,7 +123,7 @@ class RecallItem:
     citation: int = 0
     """Its number in the context; 0 if it is not there."""
     whose: str = ""
-    """The user whose record it is, if the context has to say so."""
+    """The user to name in the context; empty if that is clear."""
 
 
 Diagnostics = SearchDiagnostics | SimilarityDiagnostics | WindowDiagnostics

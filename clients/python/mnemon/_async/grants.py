@@ -71,7 +71,7 @@ class AsyncGrants(AsyncService):
         return read(Grant, (await self._call(self._stub.AcceptGrant, asked, timeout)).grant)
 
     async def revoke(self, grant_id: str, *, allow_missing: bool = False, timeout: float | None = None) -> None:
-        """Ends a grant that the caller gave or got.
+        """Ends a grant that the caller gave or received.
 
         Raises GrantNotFoundError if the caller sees no such grant, unless `allow_missing`.
         """

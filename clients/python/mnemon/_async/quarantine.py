@@ -38,7 +38,7 @@ class AsyncQuarantines(AsyncService):
         return read(quarantine.QuarantineReceipt, await self._call(self._stub.ReleaseOrigin, asked, timeout))
 
     async def list(self, *, timeout: float | None = None) -> builtins.list[quarantine.Quarantine]:
-        """Returns all sources in quarantine, in the order in which they were added."""
+        """Returns all sources in quarantine, oldest first."""
         response = await self._call(self._stub.ListQuarantines, pb.ListQuarantinesRequest(), timeout)
         return [read(quarantine.Quarantine, each) for each in response.quarantines]
 

@@ -92,7 +92,7 @@ def accept(session: Session, grant_id: str) -> None:
 @click.option("--allow-missing", is_flag=True, help="Succeed if there is no such grant.")
 @click.pass_obj
 def revoke(session: Session, grant_id: str, *, allow_missing: bool) -> None:
-    """End a grant that you gave or got."""
+    """End a grant that you gave or received."""
     session.client.grants.revoke(grant_id, allow_missing=allow_missing)
     echo(f"the grant {grant_id} is revoked", is_line=True)
 

@@ -35,7 +35,7 @@ class Quarantines(Service):
         return read(quarantine.QuarantineReceipt, self._call(self._stub.ReleaseOrigin, asked, timeout))
 
     def list(self, *, timeout: float | None = None) -> builtins.list[quarantine.Quarantine]:
-        """Returns all sources in quarantine, in the order in which they were added."""
+        """Returns all sources in quarantine, oldest first."""
         response = self._call(self._stub.ListQuarantines, pb.ListQuarantinesRequest(), timeout)
         return [read(quarantine.Quarantine, each) for each in response.quarantines]
 

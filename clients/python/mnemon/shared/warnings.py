@@ -1,4 +1,4 @@
-"""Warns, where the caller's code calls this package, of answers that are not quite what was asked for."""
+"""Warnings, attributed to the caller's code, about answers that differ from what was asked."""
 
 import sys
 import warnings

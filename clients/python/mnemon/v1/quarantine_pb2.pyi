@@ -238,7 +238,7 @@ class ListQuarantinesResponse(_message.Message):
     QUARANTINES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def quarantines(self) -> _containers.RepeatedCompositeFieldContainer[Global___Quarantine]:
-        """In the order in which they were added; at most 100."""
+        """In the order of their creation; at most 100."""
 
     def __init__(
         self,

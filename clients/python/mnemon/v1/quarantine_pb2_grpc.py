@@ -84,7 +84,7 @@ class QuarantineServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListQuarantines(self, request, context):
-        """ListQuarantines returns all sources in quarantine, in the order in which they were added.
+        """ListQuarantines returns all sources in quarantine, oldest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,7 +49,7 @@ class QuarantineServiceStub:
     NOT_FOUND if the source is not in quarantine, unless `allow_missing` is set.
     """
     ListQuarantines: _grpc.UnaryUnaryMultiCallable[_quarantine_pb2.ListQuarantinesRequest, _quarantine_pb2.ListQuarantinesResponse]
-    """ListQuarantines returns all sources in quarantine, in the order in which they were added."""
+    """ListQuarantines returns all sources in quarantine, oldest first."""
 
 @_typing.type_check_only
 class QuarantineServiceAsyncStub(QuarantineServiceStub):
@@ -72,7 +72,7 @@ class QuarantineServiceAsyncStub(QuarantineServiceStub):
     NOT_FOUND if the source is not in quarantine, unless `allow_missing` is set.
     """
     ListQuarantines: _aio.UnaryUnaryMultiCallable[_quarantine_pb2.ListQuarantinesRequest, _quarantine_pb2.ListQuarantinesResponse]  # type: ignore[assignment]
-    """ListQuarantines returns all sources in quarantine, in the order in which they were added."""
+    """ListQuarantines returns all sources in quarantine, oldest first."""
 
 class QuarantineServiceServicer(metaclass=_abc_1.ABCMeta):
     """QuarantineService hides all records from one source, such as a site that was found to give agents orders, until they are
@@ -110,6 +110,6 @@ class QuarantineServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _quarantine_pb2.ListQuarantinesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_quarantine_pb2.ListQuarantinesResponse, _abc.Awaitable[_quarantine_pb2.ListQuarantinesResponse]]:
-        """ListQuarantines returns all sources in quarantine, in the order in which they were added."""
+        """ListQuarantines returns all sources in quarantine, oldest first."""
 
 def add_QuarantineServiceServicer_to_server(servicer: QuarantineServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

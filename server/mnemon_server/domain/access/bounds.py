@@ -314,7 +314,7 @@ class Bounds:
         return next(iter(fitting.items()))
 
     def parts(self, scope: Scope) -> tuple[Scope, ...]:
-        """The scopes that together have all records with this scope that exist for the caller, own ones first.
+        """The scopes that together cover the visible records with this scope, the caller's own first.
 
         Raises PermissionDeniedError if the scope names a user whose records do not exist for the caller.
         """
@@ -366,7 +366,7 @@ class Bounds:
             )
 
     def sharing_of(self, namespace: str) -> Share | None:
-        """The share that contains an encoded namespace, a writable one if there is one; None if it is not shared."""
+        """The share that contains an encoded namespace, preferably a writable one; None if it is not shared."""
         if _is_in(namespace, self.namespaces):
             return None
         found = [each for each in self.shares if each.namespace and _is_in(namespace, (each.namespace,))]

@@ -18,7 +18,7 @@ from mnemon_server.domain.validation import id_violations, scope_violations
 GRANTS_MAX, GRANTS_PER_SUBJECT_MAX, PENDING_MAX = 10_000, 128, 1_000
 """Grants of a tenant, accepted grants to one subject, and grants by one caller that were not accepted yet."""
 OF_USER = "user:"
-"""Begins a subject that stands for all callers that are bound to one user."""
+"""The prefix of a subject that stands for all callers bound to one user."""
 SUBJECT_BYTES_MAX = 1_024
 SUBJECTS = (OF_USER, "key:", "jwt:", "mtls:", "unix:")
 
@@ -35,7 +35,7 @@ class Grant:
     """The subject of the caller who granted it; empty without authentication."""
     expires_at: datetime | None = None
     accepted_at: datetime | None = None
-    """When it took effect; None until a caller to whom it was granted accepts it."""
+    """When it took effect; None until its subject accepts it."""
 
     @property
     def grant_id(self) -> str:
@@ -58,7 +58,7 @@ class GrantPage:
 
 
 def subjects_of(subject: str, bounds: Bounds) -> tuple[str, ...]:
-    """The names under which a caller gets grants."""
+    """The subjects that include a caller."""
     users = bounds.users or ()
     return (subject, f"{OF_USER}{users[0]}") if len(users) == 1 else (subject,)
 

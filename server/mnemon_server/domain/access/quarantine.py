@@ -54,17 +54,17 @@ def hidden_by(quarantines: Sequence[Quarantine]) -> tuple[Provenance, ...]:
 
 
 def with_unnamed(sources: Sequence[Provenance]) -> tuple[Provenance, ...]:
-    """The sources as records have them: an empty origin counts as an agent."""
+    """The sources as records have them: an empty origin counts as "agent"."""
     return (*sources, *([Provenance("")] if Provenance(Origin.AGENT) in sources else []))
 
 
 def to_text(quarantines: Sequence[Quarantine]) -> str:
-    """The quarantines as they are stored."""
+    """Encodes quarantines for storage."""
     return json.dumps([[*each.source, each.reason, to_microseconds(each.create_time)] for each in quarantines])
 
 
 def from_text(text: str | None) -> tuple[Quarantine, ...]:
-    """The quarantines that `to_text` wrote, in the order in which they began."""
+    """Decodes what `to_text` wrote, oldest quarantine first."""
     return tuple(
         Quarantine(Provenance(origin, name), reason, from_microseconds(time))
         for origin, name, reason, time in json.loads(text or "[]")

@@ -106,7 +106,7 @@ class Boundary:
 
     @property
     def reads_origins(self) -> bool:
-        """Whether a document alone does not tell whether it exists for the caller: it may be made of hidden ones."""
+        """Whether a document's visibility depends on others: it may be derived from hidden ones."""
         return bool(self._bounds.hidden)
 
     def admits(self, document: Document) -> bool:
@@ -322,7 +322,7 @@ class BoundRecords:
         """The document as the caller sees it."""
         if not self._bounds.hidden or not document.fields.get("versions"):
             return document
-        # A fact has its earlier values without their origins. VERSIONS has them with these.
+        # The earlier values inside a fact lack their origins, which VERSIONS has.
         return replace(document, fields={**document.fields, "versions": ""})
 
     def distinct_texts(

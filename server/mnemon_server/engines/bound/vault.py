@@ -75,7 +75,7 @@ class BoundVault:
         return self._vault.transact(lambda tx: program(self.within(tx)), request=owned)
 
     def within(self, tx: VaultTransaction) -> "BoundTransaction":
-        """A transaction of the whole vault as it is within the bounds."""
+        """A transaction over the whole vault, limited by the bounds."""
         return BoundTransaction(tx, self._bounds)
 
     def is_answered(self, request_id: str) -> bool:

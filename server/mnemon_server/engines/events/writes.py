@@ -94,7 +94,7 @@ class KnownEvent(NamedTuple):
     scope: Scope
 
     def exists_for(self, event: PreparedEvent) -> bool:
-        """Whether it exists for the writer of a new event."""
+        """Whether the writer of a new event may see it."""
         return event.within is None or any(covers(each, self.scope) for each in event.within)
 
 

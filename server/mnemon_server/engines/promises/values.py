@@ -111,7 +111,7 @@ class DocumentWrite:
         doc_id, key = self.document.doc_id, self.document.fields.get("fact_key")
         if self.expected_revision:
             return RevisionMismatchError(doc_id, self.expected_revision, 0)
-        # The id of a fact is made from its key, and says nothing to the writer.
+        # The id of a fact is computed from its key, and means nothing to the writer.
         return FactExistsError(str(key)) if key else IdTakenError(doc_id)
 
 

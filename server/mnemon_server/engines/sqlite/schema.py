@@ -142,7 +142,7 @@ def _configure(connection: apsw.Connection, cache_kib: int) -> None:
 
 @cache
 def _statements() -> tuple[str, ...]:
-    """What creates the tables, in their order."""
+    """The statements that create the tables, in order."""
     return (
         *journal.CREATE_STATEMENTS,
         values.CREATE_STATEMENT,

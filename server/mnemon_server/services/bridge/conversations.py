@@ -75,7 +75,7 @@ class ConversationReader:
         return whole.over(self._quarantine.shown) if self._quarantine.hidden else whole
 
     def shown_in(self, tx: VaultTransaction) -> VaultTransaction:
-        """A transaction without what is in quarantine, in which answers are saved."""
+        """A transaction that saves answers and sees nothing in quarantine."""
         return self._quarantine.shown_in(tx)
 
     async def messages(self, sequences: Sequence[int]) -> list[Event]:
