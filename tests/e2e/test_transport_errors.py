@@ -1,8 +1,11 @@
 """Traps 1, 2 and 8 to 12 of a server on grpc.aio: what errors a client gets."""
 
+import asyncio
 import gc
+import io
 import json
 import logging
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -182,6 +185,36 @@ async def test_a_request_id_is_returned_to_the_client_and_logged(capsys: pytest.
     logged = [(line["request_id"], line["code"]) for line in lines if line["event"] == "rpc"]
     # The line of a failed call is written once its status has been sent, which a busy machine may note late.
     assert sorted(logged) == sorted([("my-id.1", "OK"), ("my-id.2", "INTERNAL"), (made, "OK")])
+
+
+async def test_a_server_that_has_stopped_has_logged_every_call(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(log_format="json", level="info")
+    async with bare_server(Misbehaving(), shutdown_grace_s=0.0) as connection:
+        error = await failure_of(method(connection.channel, "abort_and_tidy_up")(b""))
+    assert error.code() is grpc.StatusCode.DATA_LOSS
+    assert [line["event"] for line in _log_lines(capsys.readouterr().err)] == ["rpc"]
+
+
+class CancellingLog(io.StringIO):
+    """A standard error that cancels the call whose incident it gets, as a stop would while the status is sent."""
+
+    def write(self, text: str) -> int:
+        if '"incident"' in text:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        return super().write(text)
+
+
+async def test_a_failed_call_that_is_cancelled_while_its_status_is_sent_is_logged_as_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configure_logging(log_format="json", level="info")
+    log = CancellingLog()
+    monkeypatch.setattr(sys, "stderr", log)
+    async with bare_server(Misbehaving()) as connection:
+        await failure_of(method(connection.channel, "raise_error")(b""))
+    assert [line.get("code") for line in _log_lines(log.getvalue())] == [None, "INTERNAL"]
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])

@@ -54,6 +54,15 @@ class Misbehaving(grpc.GenericRpcHandler):
         await context.abort(grpc.StatusCode.DATA_LOSS, "as the handler said")
         return b""
 
+    async def abort_and_tidy_up(self, request: bytes, context: aio.ServicerContext) -> bytes:
+        """Has much to do once the client has its status."""
+        try:
+            await context.abort(grpc.StatusCode.DATA_LOSS, "as the handler said")
+        finally:
+            for _ in range(1000):
+                await asyncio.shield(asyncio.sleep(0))
+        return b""
+
     async def many_violations(self, request: bytes, context: aio.ServicerContext) -> bytes:
         """Reports far more violations than an answer can hold."""
         raise InvalidArgumentError([FieldViolation(f"field{i}.{'é' * 500}", "ü" * 500) for i in range(1000)])

@@ -9,6 +9,7 @@ from grpc import aio
 
 from mnemon_server.config.address import Address
 from mnemon_server.config.settings import Settings
+from mnemon_server.transport.interceptors.grpc_calls import GrpcCalls
 from mnemon_server.transport.listening import listen
 from mnemon_server.transport.options import listener_options, server_options
 
@@ -24,15 +25,16 @@ class ServerGroup:
     connection began before it. The system gives each new connection to one of the servers, by a hash of its addresses.
     """
 
-    def __init__(self, settings: Settings, address: Address, handler: grpc.GenericRpcHandler) -> None:
+    def __init__(self, settings: Settings, address: Address, calls: GrpcCalls) -> None:
         """Binds nothing yet."""
+        self._calls = calls
         count = _count(settings, address)
         share, rest = divmod(settings.connections_max, count)
         self._servers = []
         for number in range(count):
             own = listener_options(connections=share + (number < rest), is_alone=count == 1)
             server = aio.server(options=server_options(settings) + own)
-            server.add_generic_rpc_handlers((handler,))
+            server.add_generic_rpc_handlers((calls,))
             self._servers.append(server)
 
     def listen(self, address: Address, credentials: Callable[[], grpc.ServerCredentials | None]) -> Address:
@@ -57,6 +59,8 @@ class ServerGroup:
     async def stop(self, grace_s: float | None) -> None:
         """Takes no more calls, and returns once those in work have ended; after the grace period they are ended."""
         await asyncio.gather(*(server.stop(grace_s) for server in self._servers))
+        # To the runtime, a call has ended when its client is gone.
+        await self._calls.ended()
 
 
 def _count(settings: Settings, address: Address) -> int:

@@ -1,5 +1,6 @@
 """Messages are received, read and written here rather than in the runtime, so that a bad one is an ordinary error."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -150,8 +151,11 @@ class Receiver:
         call.awaits_request = True
         if (turn := self._turns.take(call.connection)) is not None:
             await turn
-        with self._limit.watch(self._late):
-            request = await context.read()
+        try:
+            with self._limit.watch(self._late):
+                request = await context.read()
+        except aio.BaseError as ended:  # The client has left, or the server is stopping.
+            raise asyncio.CancelledError from ended
         if request is aio.EOF:
             raise MalformedMessageError("the call has no request")
         call.awaits_request = False

@@ -72,6 +72,12 @@ class GrpcCalls(grpc.GenericRpcHandler):
         self._find = find
         self._cancellations = Cancellations()
         self._handlers: dict[str, Any] = {}
+        self._working: set[asyncio.Task[Any]] = set()
+
+    async def ended(self) -> None:
+        """Returns when no call is in work any more, and each has its line in the log."""
+        if self._working:
+            await asyncio.wait(self._working)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         """The wrapped handler, which the runtime calls in the same task; None if the method does not exist."""
@@ -95,11 +101,15 @@ class GrpcCalls(grpc.GenericRpcHandler):
         return grpc.stream_unary_rpc_method_handler(behaviour)
 
     def _keeping(self, answer: Answer) -> Answer:
-        """Keeps calls that were cancelled; see Cancellations."""
+        """Notes calls in work, and keeps those that were cancelled; see Cancellations."""
 
-        cancellations = self._cancellations
+        cancellations, working = self._cancellations, self._working
 
         async def call(requests: Any, context: Exchange) -> Any:
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - the runtime calls a handler in a task
+            working.add(task)
+            task.add_done_callback(working.discard)
             try:
                 response = await answer(requests, context)
             except asyncio.CancelledError:

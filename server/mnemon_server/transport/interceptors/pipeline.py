@@ -235,7 +235,7 @@ def _guarded(
     async def call(requests: Any, context: Exchange) -> Any:
         if begin is not None:
             begin(current_call.get())
-        record, code = log.begin(context), "UNKNOWN"
+        record, code, failure = log.begin(context), "UNKNOWN", None
         try:
             try:
                 if admit is not None and (examined := admit(record, context)) is not None:
@@ -253,7 +253,8 @@ def _guarded(
                 return response
             await abort(context, failure)
         except asyncio.CancelledError:
-            code = "CANCELLED"
+            # A client or a stop that does not wait for the status does not change what the call came to.
+            code = "CANCELLED" if failure is None else failure.code.name
             raise
         except aio.AbortError:
             code = _name(context.code())
