@@ -222,6 +222,14 @@ async def test_new_records_belong_to_the_user_of_the_key_and_to_no_one_else(tmp_
         assert [fact.key async for fact in each.admin.facts.list(subtree=True)] == []
 
 
+async def test_an_update_answers_with_the_user_that_is_stored(tmp_path: Path) -> None:
+    async with people(tmp_path) as each:
+        memory = await each.ada.remember("Ada likes trains.")
+        updated = await each.ada.memories.update(memory.memory_id, user="", type="preference")
+        assert updated.user == "ada"
+        assert await each.admin.memories.get(memory.memory_id) == updated
+
+
 async def test_the_id_of_a_memory_that_another_user_has_is_taken_without_more_being_told(tmp_path: Path) -> None:
     chosen = "11111111-1111-4111-8111-111111111111"
     async with people(tmp_path) as each:

@@ -16,6 +16,7 @@ from mnemon_server.domain.access.grants import GRANTS_PER_SUBJECT_MAX
 from tests.e2e.test_bound_feeds import take
 from tests.e2e.test_bounds import People, fill, people
 from tests.support.access import key_id, make_key
+from tests.support.command import run
 from tests.support.server import ServerProcess, eventually
 
 GARDEN = Scope("ada", project="garden")
@@ -186,6 +187,21 @@ async def test_a_recall_finds_all_that_is_shared_and_says_whose_words_they_are(t
             mnemon.InvalidArgumentError, match="'ada' with project 'garden' or 'ada' with project 'vacation'"
         ):
             await each.bob.timeline.summarize(user="ada")
+
+
+async def test_the_timeline_of_a_share_without_events_is_said_to_be_empty_and_nothing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with people(tmp_path) as each:
+        for project in ("garden", "vacation"):
+            await each.admin.grants.add("user:bob", scope=Scope("ada", project=project))
+        monkeypatch.setenv("MNEMON_API_KEY", each.bobs_secret)
+        address = str(each.connection.server.address)
+        done = await asyncio.to_thread(run, address, "timeline", "--user", "ada", "--project", "garden")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "nothing happened\n", "")
+        done = await asyncio.to_thread(run, address, "timeline", "--user", "ada")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "'ada' with project 'garden' or 'ada' with project 'vacation'" in done.stderr
 
 
 async def test_what_is_shared_for_writing_stays_its_owners(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The commands for events: the timeline, and the bridge from it to statements."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from mnemon._values import bridge as bridge_values
 from mnemon._values import documents as values
 from mnemon._values import timeline
 from mnemon._values.semantic import ConflictPolicy
+from mnemon.shared.errors import InvalidArgumentError, PermissionDeniedError
 from mnemon.shared.terminal import counted, echo
 
 _LIMIT = 50
@@ -191,6 +193,12 @@ def prune(
 
 def _note_unknown(session: Session, which: Mapping[str, Any]) -> None:
     """Names the chosen types and the user of which no event is, after an answer without events."""
+    # Of a user of whom only parts are shared, some filters may be asked for and others not.
+    with suppress(InvalidArgumentError, PermissionDeniedError):
+        _note_unknown_names(session, which)
+
+
+def _note_unknown_names(session: Session, which: Mapping[str, Any]) -> None:
     if "event_types" in which:
         types = session.client.timeline.summarize().types
         there = f"; there are: {', '.join([*types][:_TYPES_SHOWN])}" if types else ""

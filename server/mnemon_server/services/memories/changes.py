@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.confidence import ConfidenceModel
@@ -63,6 +64,7 @@ class MemoryChanges:
         applier: IndexApplier | None,
         confidence: ConfidenceModel,
         clock: Clock,
+        bounds: Bounds,
     ) -> None:
         self._records = records
         self._embedder = embedder
@@ -70,6 +72,7 @@ class MemoryChanges:
         self._applier = applier
         self._confidence = confidence
         self._clock = clock
+        self._bounds = bounds
 
     async def update(self, request: UpdateMemory) -> Changed:
         """Changes the fields in the mask, and single keys of the metadata."""
@@ -166,7 +169,9 @@ class MemoryChanges:
 
     def _changed(self, stored: Document, request: UpdateMemory) -> Document:
         new = to_document(apply_change(to_memory(stored, self._confidence, self._clock()), request))
-        return replace(stored, content=new.content, metadata=new.metadata, scope=new.scope, fields=new.fields)
+        # As it is stored, since the answer shows it.
+        scope = self._bounds.owned(self._bounds.sourced(new.scope)) if self._bounds else new.scope
+        return replace(stored, content=new.content, metadata=new.metadata, scope=scope, fields=new.fields)
 
     def _reinforced(self, stored: Document) -> Document:
         _check_not_deleted(stored)

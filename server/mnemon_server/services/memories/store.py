@@ -187,6 +187,7 @@ class MemoryStore:
             applier=self._applier,
             confidence=self._confidence,
             clock=self._clock,
+            bounds=bounds,
         )
 
     def over(self, records: RecordEngine, bounds: Bounds) -> "MemoryStore":
