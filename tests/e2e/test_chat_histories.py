@@ -136,7 +136,9 @@ async def test_items_of_the_agents_sdk_come_back_whole_and_are_found(address: st
         await session.add_items([])
 
         assert await session.get_items() == ITEMS
-        assert await session.get_items(limit=2) == ITEMS[-2:]
+        # An output without its call would be refused by the model.
+        assert await session.get_items(limit=2) == ITEMS[-1:]
+        assert await session.get_items(limit=3) == ITEMS[-3:]
         assert await session.get_items(limit=0) == []
         session.session_settings = SessionSettings(limit=3)
         assert await session.get_items() == ITEMS[-3:]
@@ -155,6 +157,22 @@ async def test_items_of_the_agents_sdk_come_back_whole_and_are_found(address: st
         assert stored[2].tool_calls == (MessageToolCall("t1", "weather", '{"city": "Bern"}'),)
         await session.clear_session()
         assert await session.get_items() == [] and await session.pop_item() is None
+
+
+async def test_calls_and_answers_that_lack_each_other_are_left_out(address: str, client: Client, user: str) -> None:
+    running = {"type": "function_call", "id": "f2", "call_id": "t2", "name": "weather", "arguments": "{}"}
+    async with AsyncClient(address) as asyncio_client:
+        session = MnemonSession(asyncio_client, "c", user=user)
+        await session.add_items([*ITEMS, running])
+        assert await session.get_items() == [*ITEMS, running]
+        [*_, answer, _, _] = [*client.conversations.messages("c", user=user)]
+        client.conversations.delete_messages("c", answer.message_id, user=user)
+        assert await session.get_items() == [ITEMS[0], ITEMS[-1], running]
+    history = MnemonChatMessageHistory(client, "d", user=user)
+    photo, both = HumanMessage([{"type": "image_url", "image_url": "x"}]), [CALL, {**CALL, "id": "t3"}]
+    history.add_messages([photo, AIMessage("Let me see.", tool_calls=both), *TURNS[3:]])
+    assert [message.content for message in history.messages] == [photo.content, "Let me see.", "It is sunny."]
+    assert not any(getattr(message, "tool_calls", ()) for message in history.messages)
 
 
 async def test_an_agent_goes_on_where_it_was(address: str, user: str) -> None:

@@ -23,7 +23,7 @@ from langchain_core.messages import (
 )
 
 from mnemon._async.client import AsyncClient
-from mnemon._messages.conversations import object_in
+from mnemon._messages.conversations import object_in, without_loose_ends
 from mnemon._messages.recall import text_of
 from mnemon._sync.client import Client
 from mnemon._values.conversations import ConversationMessage, MessageToolCall
@@ -43,8 +43,9 @@ class MnemonChatMessageHistory(BaseChatMessageHistory):
         history = MnemonChatMessageHistory(client, "c1", user="ada")
         history.add_user_message("I moved to Bern.")
 
-    Each message is kept whole, and its text is found by `recall`. With an `AsyncClient`, only the methods for asyncio
-    work, such as `aget_messages`; with a `Client`, they run on a thread.
+    Each message is kept whole, and its text is found by `recall`. Calls of tools whose answers are missing or hidden
+    are left out, because models refuse them. With an `AsyncClient`, only the methods for asyncio work, such as
+    `aget_messages`; with a `Client`, they run on a thread.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class MnemonChatMessageHistory(BaseChatMessageHistory):
     def messages(self) -> list[BaseMessage]:  # type: ignore[override] # the base class allows a property
         """All messages, oldest first."""
         found = self._blocking.conversations.messages(self._conversation, min_trust=self._min_trust, **self._scope)
-        return [_from_message(message) for message in found]
+        return [_from_message(message) for message in without_loose_ends([*found])]
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Adds messages at the end; one whose id the conversation has is stored once."""
@@ -80,7 +81,7 @@ class MnemonChatMessageHistory(BaseChatMessageHistory):
         if isinstance(self._client, Client):
             return await super().aget_messages()
         found = self._client.conversations.messages(self._conversation, min_trust=self._min_trust, **self._scope)
-        return [_from_message(message) async for message in found]
+        return [_from_message(message) for message in without_loose_ends([message async for message in found])]
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Adds messages at the end; one whose id the conversation has is stored once."""

@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mnemon._async.client import AsyncClient
-from mnemon._messages.conversations import object_in
+from mnemon._messages.conversations import object_in, without_loose_ends
 from mnemon._messages.recall import text_of
 from mnemon._values.conversations import ConversationMessage, MessageToolCall
 from mnemon._values.documents import ScopeFields
@@ -41,7 +41,10 @@ class MnemonSession:
         self._conversations, self._scope = client.conversations, scope
 
     async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":
-        """The items, oldest first; with a limit, the newest ones of them."""
+        """The items, oldest first; with a limit, at most so many of the newest.
+
+        Calls without their outputs, and outputs without their calls, are left out, as models require.
+        """
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
         if limit is not None and limit <= 0:
@@ -53,12 +56,12 @@ class MnemonSession:
             page_size=_page_size(limit),
             **self._scope,
         )
-        found: list[Any] = []
+        found: list[ConversationMessage] = []
         async for message in newest_first:
-            found.append(_to_item(message))
+            found.append(message)
             if len(found) == limit:
                 break
-        return found if limit is None else found[::-1]
+        return [_to_item(message) for message in without_loose_ends(found if limit is None else found[::-1])]
 
     async def add_items(self, items: "list[TResponseInputItem]") -> None:
         """Adds items at the end."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -132,6 +133,36 @@ def _plain(value: object) -> object:
 def ids_to_pb(field: str, given: Sequence[str] | str) -> list[str]:
     """Ids of messages; a single one may be given as such."""
     return [convert.text(field, each) for each in ([given] if isinstance(given, str) else given)]
+
+
+def without_loose_ends(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+    """The messages without answers whose call is missing, and calls whose answers are missing: models refuse both.
+
+    Either may be hidden from the caller, or be older than what was asked for. Calls after the last text may still be
+    running.
+    """
+    called = {call.id for message in messages for call in message.tool_calls}
+    answered = {message.tool_call_id for message in messages}
+    ends = [n for n, message in enumerate(messages) if not (message.tool_calls or message.tool_call_id)]
+    lacking = {
+        call.id
+        for message in messages[: max(ends, default=0)]
+        if not answered.issuperset(call.id for call in message.tool_calls)
+        for call in message.tool_calls
+    }
+    kept: list[ConversationMessage] = []
+    for message in messages:
+        if message.tool_call_id and message.tool_call_id not in called - lacking:
+            continue
+        if not lacking.isdisjoint(call.id for call in message.tool_calls):
+            # The reasoning that led to a call is refused without it.
+            while kept and kept[-1].role == "assistant" and not (kept[-1].content or kept[-1].tool_calls):
+                kept.pop()
+            if not message.content:
+                continue
+            message = replace(message, tool_calls=(), payload="")
+        kept.append(message)
+    return kept
 
 
 def object_in(text: str) -> dict[str, Any]:
