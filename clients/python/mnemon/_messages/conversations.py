@@ -154,14 +154,14 @@ def without_loose_ends(messages: Sequence[ConversationMessage]) -> list[Conversa
     for message in messages:
         if message.tool_call_id and message.tool_call_id not in called - lacking:
             continue
-        if not lacking.isdisjoint(call.id for call in message.tool_calls):
-            # The reasoning that led to a call is refused without it.
-            while kept and kept[-1].role == "assistant" and not (kept[-1].content or kept[-1].tool_calls):
-                kept.pop()
-            if not message.content:
-                continue
-            message = replace(message, tool_calls=(), payload="")
-        kept.append(message)
+        if lacking.isdisjoint(call.id for call in message.tool_calls):
+            kept.append(message)
+            continue
+        # The reasoning that led to a call is refused without it.
+        while kept and kept[-1].role == "assistant" and not (kept[-1].content or kept[-1].tool_calls):
+            kept.pop()
+        if message.content:
+            kept.append(replace(message, tool_calls=(), payload=""))
     return kept
 
 
