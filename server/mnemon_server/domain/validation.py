@@ -76,7 +76,7 @@ def metadata_violations(metadata: Mapping[Any, Any], field: str) -> Iterable[Fie
 def scope_violations(scope: Scope, field: str = "scope") -> Iterable[FieldViolation]:
     """The violations in a scope."""
     for name, text in zip(SCOPE_FIELDS, scope_values(scope), strict=True):
-        if not is_id(text):
+        if text and not is_id(text):
             yield from id_violations(text, f"{field}.{name}")
     yield from origin_violations(scope, field)
 

@@ -37,6 +37,8 @@ class Heads:
 
     def of(self, metadata: Mapping[str, MetadataValue], content: str) -> str:
         """The head of a text, such as "Trip. Ann (8 May 2023, 2023-05-08): "; empty if the metadata adds nothing."""
+        if not metadata:
+            return ""
         titles, names, days = list[str](), list[str](), list[str]()
         for key, value in self._chosen(metadata):
             for given, is_day in _texts(value):
