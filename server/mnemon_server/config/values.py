@@ -5,15 +5,17 @@ import math
 import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from mnemon_server.domain.errors import ConfigurationError
 
 VARIABLE_PREFIX = "MNEMON_"
 AUTOMATIC = "auto"
+
+T = TypeVar("T")
 
 Texts = tuple[str, ...]
 """The type of a setting that is a list: a list in TOML, otherwise a text separated by commas."""
@@ -36,11 +38,12 @@ class Setting:
     optional: bool
     default: Any
     help: str
-    choices: tuple[str, ...]
-    at_least: float
-    at_most: float
-    also: str
-    secret: bool
+    choices: tuple[str, ...] = ()
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    also: str = ""
+    """A second environment variable."""
+    secret: bool = False
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -64,24 +67,20 @@ class Setting:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def row_metadata(
-    text: str,
-    *,
-    choices: tuple[str, ...] = (),
-    at_least: float = -math.inf,
-    at_most: float = math.inf,
-    also: str = "",
-    secret: bool = False,
-) -> dict[str, Any]:
-    """The metadata of a row besides name, type and default. `also` is a second environment variable."""
-    return {
-        "help": text,
-        "choices": choices,
-        "at_least": at_least,
-        "at_most": at_most,
-        "also": also,
-        "secret": secret,
-    }
+@overload
+def setting(default: Callable[[], T], text: str) -> T: ...
+
+
+@overload
+def setting(default: T, text: str, **row: Any) -> T: ...
+
+
+def setting(default: Any, text: str, **row: Any) -> Any:
+    """A row of the table, as a field of its dataclass, with further attributes of a `Setting`."""
+    row["help"] = text
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=row)
+    return dataclasses.field(default=default, repr="secret" not in row, metadata=row)
 
 
 def parse_value(row: Setting, raw: Any, origin: str) -> Any:
