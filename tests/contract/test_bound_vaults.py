@@ -268,7 +268,6 @@ def test_what_concerns_all_records_is_refused(vault: Vault) -> None:
         bound.events.status,
         lambda: bound.events.expired(START, limit=1),
         lambda: bound.events.compact(lambda progress: None),
-        lambda: bound.events.warn(None),
         bound.events.scrub,
         lambda: bound.value("x"),
         lambda: bound.subscribe(lambda: None),

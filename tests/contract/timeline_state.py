@@ -1,13 +1,11 @@
 """What every timeline must find by text, and what it must report about itself."""
 
-import json
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
-from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.events import (
     CompactionProgress,
     EventsState,
@@ -16,10 +14,8 @@ from mnemon_server.domain.events import (
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.promises.events import (
     EventEngine,
-    EventsWarning,
     TextScores,
 )
-from mnemon_server.engines.promises.vault import Vault
 
 from tests.contract.timeline_suite import (
     ALL,
@@ -28,9 +24,8 @@ from tests.contract.timeline_suite import (
     append_at,
     get,
     happening,
-    told,
 )
-from tests.contract.vault_suite import START, ManualClock
+from tests.contract.vault_suite import START
 from tests.support.server import wait_until
 
 
@@ -120,20 +115,6 @@ class TimelineStateContract(TimelineSuite):
         timeline.prune(get(timeline, *(f"e{i}" for i in range(5, 12))), PruneReason.RETENTION).result()
         wait_until(lambda: timeline.status().segment_count <= 1)
         wait_until(lambda: timeline.status().removal_pending_count == 0)
-
-    def test_warnings_are_reported_when_they_begin_and_end(self, vault: Vault, clock: ManualClock) -> None:
-        clock.now += timedelta(minutes=1)
-        vault.events.warn(EventsWarning("critical", 'a "message"', "a remedy")).result()
-        vault.events.warn(None).result()
-        warning, healthy = told(vault, ChangeType.EPISODIC_WARNING, ChangeType.EPISODIC_HEALTHY)
-        assert (warning.type, warning.record_id, warning.time) == (ChangeType.EPISODIC_WARNING, "timeline", clock.now)
-        assert json.loads(warning.details) == {
-            "severity": "critical",
-            "message": 'a "message"',
-            "remediation": "a remedy",
-        }
-        assert (healthy.type, healthy.record_id) == (ChangeType.EPISODIC_HEALTHY, "timeline")
-        assert json.loads(healthy.details).keys() == {"severity", "message", "remediation"}
 
     @pytest.mark.parametrize("tidy", ["compact", "scrub"])
     def test_maintenance_changes_no_answer(self, timeline: EventEngine, tidy: str) -> None:

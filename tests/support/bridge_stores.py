@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +20,7 @@ from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.bound import BoundVault
+from mnemon_server.engines.events.tables import HEALTHY
 from mnemon_server.engines.promises.events import EventEngine, EventsWarning, EventWrite
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.background.offload import Offload
@@ -109,7 +110,13 @@ class BridgedStores:
 
     def warn(self, warning: EventsWarning | None = WARNING) -> None:
         """Notes that the timeline is unhealthy, or with None that it is healthy."""
-        self.timeline.warn(warning).result()
+        change = ChangeType.EPISODIC_HEALTHY if warning is None else ChangeType.EPISODIC_WARNING
+
+        def note(tx: VaultTransaction) -> str:
+            tx.note_change(change, "timeline", details=json.dumps(asdict(warning or HEALTHY)))
+            return ""
+
+        self.vault.transact(note).result()
 
     def changes(self, *types: ChangeType) -> list[Change]:
         """The changes in the log."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import datetime
 
 import numpy as np
 
@@ -12,23 +11,19 @@ from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.events import (
-    CompactionProgress,
     EventPosition,
     EventReceipt,
     EventSelection,
-    EventsStatus,
     PruneReason,
     RangeSummary,
     StoredEvent,
 )
 from mnemon_server.domain.records import RequestKey, Scope, SearchMode
-from mnemon_server.engines.bound.records import refused
+from mnemon_server.engines.bound.records import refuse, refused
 from mnemon_server.engines.bound.writing import write_own
 from mnemon_server.engines.promises.events import (
     EventEngine,
-    EventsWarning,
     EventWrite,
-    Expired,
     Sequences,
     TextScores,
     WindowSlice,
@@ -180,22 +175,4 @@ class BoundEvents:
 
     # What concerns all events
 
-    def expired(self, before: datetime, *, limit: int) -> Expired:
-        """See Timeline."""
-        raise refused()
-
-    def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
-        """See Timeline."""
-        raise refused()
-
-    def scrub(self) -> None:
-        """See Timeline."""
-        raise refused()
-
-    def warn(self, warning: EventsWarning | None) -> Future[None]:
-        """See Timeline."""
-        raise refused()
-
-    def status(self) -> EventsStatus:
-        """See Timeline."""
-        raise refused()
+    expired = compact = scrub = status = refuse

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -22,26 +21,33 @@ from mnemon_server.engines.promises.records import RecordEngine, RecordTransacti
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
     EXACT_BEST,
-    DocumentChange,
     DocumentUpdate,
     DocumentWrite,
     Excerpt,
     FieldsOnly,
     Fits,
-    IndexPosition,
     KeywordScores,
     PassageIds,
     PassageLocation,
     RecordStats,
     Scores,
     Vector,
-    VectorUsage,
 )
 from mnemon_server.ranking.heads import Heads
 
 _EVERYTHING = RecordFilter()
 _HIDDEN_TOO = RecordFilter(hidden=None)
 _STEP = 256
+
+
+def refused() -> PermissionDeniedError:
+    """The error for what concerns the whole tenant."""
+    return PermissionDeniedError("this concerns the whole tenant; your credential is bound to users or namespaces")
+
+
+def refuse(*_: object, **__: object) -> NoReturn:
+    """Stands for each method that concerns the whole tenant. Raises PermissionDeniedError."""
+    raise refused()
 
 
 class Boundary:
@@ -389,10 +395,6 @@ class BoundRecords:
         """See RecordEngine."""
         return None
 
-    def vector_usage(self) -> VectorUsage:
-        """See RecordEngine."""
-        raise refused()
-
     def search_keywords(self, query: str, among: PassageIds | None = None) -> KeywordScores:
         """See RecordEngine."""
         return self._records.search_keywords(query, self._own(among))
@@ -408,10 +410,6 @@ class BoundRecords:
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""
         return self._boundary.related(self._records, query)
-
-    def save_snapshot(self) -> datetime | None:
-        """See RecordEngine."""
-        raise refused()
 
     def locate_passages(self, passage_ids: Sequence[int]) -> list[PassageLocation]:
         """See RecordEngine."""
@@ -449,37 +447,8 @@ class BoundRecords:
 
     # What concerns the whole collection
 
-    def changes_after(self, sequence: int, *, limit: int) -> list[DocumentChange]:
-        """See RecordEngine."""
-        raise refused()
-
-    def count_changes_after(self, sequence: int) -> int:
-        """See RecordEngine."""
-        raise refused()
-
-    def index_position(self, index: str) -> IndexPosition:
-        """See RecordEngine."""
-        raise refused()
-
-    def set_index_position(self, index: str, position: IndexPosition) -> Future[None]:
-        """See RecordEngine."""
-        raise refused()
-
-    def index_removals(self, index: str) -> int:
-        """See RecordEngine."""
-        raise refused()
-
-    def removals_pending(self) -> int:
-        """See RecordEngine."""
-        raise refused()
-
-    def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
-        """See RecordEngine."""
-        raise refused()
-
-    def recover(self) -> None:
-        """See RecordEngine."""
-        raise refused()
+    changes_after = count_changes_after = index_position = set_index_position = index_removals = refuse
+    removals_pending = subscribe = recover = save_snapshot = vector_usage = refuse
 
 
 def _exists(field: str) -> Expression:
@@ -489,8 +458,3 @@ def _exists(field: str) -> Expression:
 def both(one: Callable[[Document], bool], other: Callable[[Document], bool] | None) -> Callable[[Document], bool]:
     """Combines two conditions into one that requires both; None stands for a condition that always holds."""
     return one if other is None else lambda document: one(document) and other(document)
-
-
-def refused() -> PermissionDeniedError:
-    """The error for what concerns the whole tenant."""
-    return PermissionDeniedError("this concerns the whole tenant; your credential is bound to users or namespaces")

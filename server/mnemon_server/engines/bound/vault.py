@@ -1,6 +1,6 @@
 """A vault of which a caller sees only some records. Whatever reads and writes through it cannot reach the others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import datetime
 
@@ -11,14 +11,12 @@ from mnemon_server.domain.namespaces import encode_namespace
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.rules import RULES_STAMP
 from mnemon_server.engines.bound.events import BoundEvents
-from mnemon_server.engines.bound.records import BoundRecords, refused
+from mnemon_server.engines.bound.records import BoundRecords, refuse, refused
 from mnemon_server.engines.bound.transaction import BoundRecordTransaction
 from mnemon_server.engines.past import PastRecords
 from mnemon_server.engines.promises.change_log import ChangeLog
-from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.engines.promises.values import Vector
-from mnemon_server.engines.promises.vault import FileScan, TransactionReceipt, Vault, VaultTransaction
+from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 
 
 class BoundVault:
@@ -82,60 +80,17 @@ class BoundVault:
         """See Vault."""
         return self._vault.is_answered(RequestKey(request_id, b"", self._owner).stored_id)
 
-    def value(self, key: str) -> str | None:
-        """See Vault."""
-        raise refused()
-
-    def values(self, prefix: str) -> dict[str, str]:
-        """See Vault."""
-        raise refused()
-
-    def answers(self, after: str, *, limit: int) -> list[tuple[str, str]]:
-        """See Vault."""
-        raise refused()
-
-    def tombstones(self, after: bytes, *, limit: int) -> list[tuple[bytes, datetime]]:
-        """See Vault."""
-        raise refused()
-
-    def forms_of(self, vector: Vector) -> list[bytes]:
-        """See Vault."""
-        raise refused()
-
-    def scan(self, marks: Marks) -> FileScan:
-        """See Vault."""
-        raise refused()
-
-    def discard(self, files: Sequence[str]) -> None:
-        """See Vault."""
-        raise refused()
-
-    def set_unfinished(self, *, is_unfinished: bool) -> None:
-        """See Vault."""
-        raise refused()
-
-    def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
-        """See Vault."""
-        raise refused()
-
-    def waiting_writes(self) -> int:
-        """See Vault."""
-        raise refused()
-
-    def is_shadow_current(self) -> bool:
-        """See Vault."""
-        raise refused()
-
     def failure(self) -> str | None:
         """See Vault."""
         return self._vault.failure()
 
-    def recover(self) -> None:
-        """See Vault."""
-        raise refused()
-
     def close(self) -> None:
         """Does nothing: the vault belongs to others."""
+
+    # What concerns all records
+
+    value = values = answers = tombstones = forms_of = scan = discard = refuse
+    set_unfinished = subscribe = waiting_writes = is_shadow_current = recover = refuse
 
 
 class BoundTransaction:
@@ -162,28 +117,10 @@ class BoundTransaction:
             raise refused()
         return self._tx.value(key)
 
-    def set_value(self, key: str, value: str) -> None:
-        """See VaultTransaction."""
-        raise refused()
-
-    def remove_value(self, key: str) -> None:
-        """See VaultTransaction."""
-        raise refused()
-
-    def entomb(self, keys: Sequence[bytes], time: datetime) -> None:
-        """See VaultTransaction."""
-        raise refused()
-
-    def tombstones(self, keys: Sequence[bytes]) -> dict[bytes, datetime]:
-        """See VaultTransaction."""
-        raise refused()
-
-    def forget(self, *, changes: Sequence[int] = (), answers: Sequence[str] = ()) -> int:
-        """See VaultTransaction."""
-        raise refused()
-
     def note_change(
         self, change: ChangeType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
     ) -> None:
         """See VaultTransaction."""
         self._tx.note_change(change, record_id, revision=revision, scope=scope, details=details)
+
+    set_value = remove_value = entomb = tombstones = forget = refuse

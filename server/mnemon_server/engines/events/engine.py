@@ -35,7 +35,6 @@ from mnemon_server.engines.events.text_work import EmbedTexts
 from mnemon_server.engines.events.upkeep import Upkeep
 from mnemon_server.engines.events.writes import Appends, EventFollower, Prunes, removal
 from mnemon_server.engines.promises.events import (
-    EventsWarning,
     EventWrite,
     Expired,
     Sequences,
@@ -151,13 +150,6 @@ class SQLiteEvents:
         removals = [removal(stored) for stored in events]
         return self._connections.submit(
             lambda connection: self._prunes.run(connection, removals, reason, answer, request)
-        )
-
-    def warn(self, warning: EventsWarning | None) -> Future[None]:
-        """See Timeline."""
-        self._check_warm()
-        return self._connections.submit(
-            lambda connection: tables.note_health(connection, self._records.journal, warning)
         )
 
     # Reads

@@ -1,33 +1,26 @@
 """One collection as it was at a moment; see RecordEngine."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import InvalidOperationError
 from mnemon_server.domain.filters import AllOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.history import Version
-from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, Scope, WriteReceipt
+from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.engines.past.passages import FIRST_ID, PastPassages
 from mnemon_server.engines.past.versions import PastVersions
 from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
     EXACT_BEST,
-    DocumentChange,
-    DocumentUpdate,
-    DocumentWrite,
     Excerpt,
     FieldsOnly,
     Fits,
-    IndexPosition,
     KeywordScores,
     PassageIds,
     PassageLocation,
@@ -35,7 +28,6 @@ from mnemon_server.engines.promises.values import (
     Scores,
     Vector,
     VectorUsage,
-    Visible,
 )
 from mnemon_server.ranking.heads import Heads
 
@@ -49,6 +41,11 @@ class _Row(NamedTuple):
     position: int
     doc_id: str
     version: Version | None
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    """Stands for each method that has no meaning for the past."""
+    raise InvalidOperationError("this is not possible as of a moment in the past")
 
 
 class PastRecords:
@@ -251,46 +248,6 @@ class PastRecords:
 
     # What is not of the past
 
-    def put_document(self, write: DocumentWrite) -> Future[WriteReceipt]:
-        """See RecordEngine."""
-        _refuse()
-
-    def put_documents(self, writes: Sequence[DocumentWrite]) -> Future[list[WriteReceipt | Exception]]:
-        """See RecordEngine."""
-        _refuse()
-
-    def update_document(self, update: DocumentUpdate) -> Future[WriteReceipt]:
-        """See RecordEngine."""
-        _refuse()
-
-    def delete_document(
-        self,
-        doc_id: str,
-        *,
-        request: RequestKey | None = None,
-        expected_revision: int | None = None,
-        change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
-        visible: Visible | None = None,
-    ) -> Future[WriteReceipt]:
-        """See RecordEngine."""
-        _refuse()
-
-    def delete_documents(
-        self,
-        where: RecordFilter,
-        *,
-        request: RequestKey | None = None,
-        change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
-    ) -> Future[BulkDeleteReceipt]:
-        """See RecordEngine."""
-        _refuse()
-
-    def distinct_texts(
-        self, field: str, *, after: str = "", within: tuple[str, str] | None = None, limit: int
-    ) -> list[str]:
-        """See RecordEngine."""
-        _refuse()
-
     def sourced(self, scope: Scope) -> Scope:
         """See RecordEngine."""
         return scope
@@ -299,49 +256,9 @@ class PastRecords:
         """See RecordEngine."""
         return False
 
-    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
-        """See RecordEngine."""
-        _refuse()
-
-    def save_snapshot(self) -> datetime | None:
-        """See RecordEngine."""
-        _refuse()
-
-    def changes_after(self, sequence: int, *, limit: int) -> list[DocumentChange]:
-        """See RecordEngine."""
-        _refuse()
-
-    def count_changes_after(self, sequence: int) -> int:
-        """See RecordEngine."""
-        _refuse()
-
-    def index_position(self, index: str) -> IndexPosition:
-        """See RecordEngine."""
-        _refuse()
-
-    def set_index_position(self, index: str, position: IndexPosition) -> Future[None]:
-        """See RecordEngine."""
-        _refuse()
-
-    def index_removals(self, index: str) -> int:
-        """See RecordEngine."""
-        _refuse()
-
-    def removals_pending(self) -> int:
-        """See RecordEngine."""
-        _refuse()
-
-    def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
-        """See RecordEngine."""
-        _refuse()
-
-    def recover(self) -> None:
-        """See RecordEngine."""
-        _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise InvalidOperationError("this is not possible as of a moment in the past")
+    put_document = put_documents = update_document = delete_document = delete_documents = _refuse
+    distinct_texts = related_documents = save_snapshot = changes_after = count_changes_after = _refuse
+    index_position = set_index_position = index_removals = removals_pending = subscribe = recover = _refuse
 
 
 def _part(document: Document, *, vectors: bool, fields_only: FieldsOnly) -> Document:

@@ -212,9 +212,6 @@ class EventEngine(Protocol):
     def scrub(self) -> None:
         """Reads all stored data and repairs damage. Returns when that is done."""
 
-    def warn(self, warning: EventsWarning | None) -> Future[None]:
-        """Logs `memory:episodic:warning` in the feed, or `memory:episodic:healthy` if `warning` is None."""
-
     def status(self) -> EventsStatus:
         """The current status. Does not raise."""
 
