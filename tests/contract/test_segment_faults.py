@@ -100,7 +100,7 @@ class Trial:
         """Removes the events that are found."""
         names = [f"e{number:03}" for number in numbers]
         with suppress(MnemonError):
-            found = [one for one in self.reads.get(names, None) if one]
+            found = [one for one in self.reads.get(names) if one]
             self.promised.maybe_removed.update(one.position.event_id for one in found)
             removals = [removal(one) for one in found]
             self.connections.submit(
@@ -126,7 +126,7 @@ class Trial:
             self.upkeep.turn()
 
     def found(self) -> set[str]:
-        return {one.position.event_id for one in self.reads.window(ALL, None, 1_000).events}
+        return {one.position.event_id for one in self.reads.window(ALL, limit=1_000).events}
 
     def lost(self) -> int:
         """The number of events reported as lost."""

@@ -17,7 +17,7 @@ from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.engines.events import text
 from mnemon_server.engines.events.text_thread import TextThread
 from mnemon_server.engines.events.text_words import PART_SEQUENCES
-from mnemon_server.engines.events.text_work import EmbedTexts, TextWork
+from mnemon_server.engines.events.text_work import EmbedTexts, StoredTexts, TextWork
 from mnemon_server.engines.promises.events import EventEngine, Sequences, TextScores
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.vault_key import VaultKeyFile
@@ -433,7 +433,7 @@ def test_vectors_come_and_go_with_the_setting(open_timeline: OpenTimeline, tmp_p
     assert search(timeline, "door", SearchMode.VECTOR).mode is SearchMode.KEYWORD
 
 
-class GrowingSource:
+class GrowingSource(StoredTexts):
     """A source that has another event each time some were read."""
 
     def __init__(self) -> None:

@@ -33,8 +33,8 @@ from mnemon_server.wire.events import decode
 
 
 class BoundEvents:
-    """See Timeline. A call reads the events of one user: the caller's, or the one that its scope names. What that user
-    shares with the caller may be a part of them; then the call is about this part.
+    """See EventEngine. A call reads the events of one user: the caller's, or the one that its scope names. What that
+    user shares with the caller may be a part of them; then the call is about this part.
 
     Whatever concerns all events raises PermissionDeniedError.
     """
@@ -47,23 +47,23 @@ class BoundEvents:
 
     @property
     def is_warm(self) -> bool:
-        """See Timeline."""
+        """See EventEngine."""
         return self._events.is_warm
 
     def wait_until_warm(self, timeout_s: float) -> bool:
-        """See Timeline."""
+        """See EventEngine."""
         return self._events.wait_until_warm(timeout_s)
 
     def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
-        """See Timeline."""
+        """See EventEngine."""
         return write_own(writes, self._owned, self._events.append)
 
     def may_record(self, origin: str) -> bool:
-        """See Timeline."""
+        """See EventEngine."""
         return not self._bounds.origins or origin in self._bounds.origins
 
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
-        """See Timeline."""
+        """See EventEngine."""
         scope, part = self._bounds.selected(where.scope)
         found = self._events.window(self._shown(replace(where, scope=scope)), after=after, limit=limit)
         # Counted among the events that exist for the caller.
@@ -71,11 +71,11 @@ class BoundEvents:
         return replace(found, total=max(total, found.in_context))
 
     def count(self, where: EventSelection) -> int:
-        """See Timeline."""
+        """See EventEngine."""
         return self._events.count(self._restricted(where))
 
     def get(self, event_ids: Sequence[str], *, fits: Fits | None = None) -> list[StoredEvent | None]:
-        """See Timeline."""
+        """See EventEngine."""
         return [
             event if event and self._sees(event) and (fits is None or fits(event_id, len(event.body))) else None
             for event_id in event_ids
@@ -83,37 +83,37 @@ class BoundEvents:
         ]
 
     def get_stored(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
-        """See Timeline."""
+        """See EventEngine."""
         found, scopes = self._events.get(event_ids), self._bounds.scopes()
         return [event if event and self._has_scope(event, scopes) else None for event in found]
 
     def summarize(self, where: EventSelection) -> RangeSummary:
-        """See Timeline."""
+        """See EventEngine."""
         return self._events.summarize(self._restricted(where))
 
     def conversations(self, where: EventSelection) -> list[Conversation]:
-        """See Timeline."""
+        """See EventEngine."""
         return self._events.conversations(self._restricted(where))
 
     def sequences(self, where: EventSelection) -> Sequences:
-        """See Timeline."""
+        """See EventEngine."""
         return self._events.sequences(self._restricted(where))
 
     def read(self, sequences: Sequence[int], *, bytes_max: int | None = None) -> list[StoredEvent]:
-        """See Timeline."""
+        """See EventEngine."""
         return [event for event in self._events.read(sequences, bytes_max=bytes_max) if self._sees(event)]
 
     def search_text(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
-        """See Timeline."""
+        """See EventEngine."""
         return self._events.search_text(query, vector, among, mode)
 
     @property
     def has_embeddings(self) -> bool:
-        """See Timeline."""
+        """See EventEngine."""
         return self._events.has_embeddings
 
     def failure(self) -> str | None:
-        """See Timeline."""
+        """See EventEngine."""
         return self._events.failure()
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class BoundEvents:
         answer: Callable[[], str] | None = None,
         request: RequestKey | None = None,
     ) -> Future[int]:
-        """See Timeline. Raises PermissionDeniedError if the caller may not write one of the events."""
+        """See EventEngine. Raises PermissionDeniedError if the caller may not write one of the events."""
         if not all(map(self._may_write, events)):
             raise read_only() if all(map(self._sees, events)) else refused()
         for event in events if self._bounds.origins else ():
@@ -167,7 +167,7 @@ class BoundEvents:
         return self._events.prune(events, reason, answer=answer, request=self._own(request))
 
     def kept_answer(self, request: RequestKey) -> str | None:
-        """See Timeline."""
+        """See EventEngine."""
         return self._events.kept_answer(self._bounds.request(request, self._owner))
 
     def _own(self, request: RequestKey | None) -> RequestKey | None:

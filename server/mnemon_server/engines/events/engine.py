@@ -3,50 +3,46 @@
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import datetime
+from typing import TypeVar
 
 import apsw
 
 from mnemon_server.domain.clock import Clock, from_microseconds
-from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.errors import IndexWarmingError, MnemonError
 from mnemon_server.domain.events import (
     CompactionProgress,
-    EventPosition,
     EventReceipt,
-    EventSelection,
     EventsState,
     EventsStatus,
     PruneReason,
-    RangeSummary,
     StoredEvent,
 )
 from mnemon_server.domain.records import RequestKey, SearchMode
 from mnemon_server.engines.events import tables
-from mnemon_server.engines.events.catalogue import Catalogue
+from mnemon_server.engines.events.catalogue import Catalogue, Snapshot
 from mnemon_server.engines.events.incoming import prepare
 from mnemon_server.engines.events.reads import Reads
 from mnemon_server.engines.events.segment_files import SegmentFiles
 from mnemon_server.engines.events.segments import SegmentStore
 from mnemon_server.engines.events.settings import DEFAULT_TIMELINE, EventEngineSettings
 from mnemon_server.engines.events.tables import SegmentState
-from mnemon_server.engines.events.text import StoredTexts, TextIndex
-from mnemon_server.engines.events.text_work import EmbedTexts
+from mnemon_server.engines.events.text import TextIndex
+from mnemon_server.engines.events.text_work import EmbedTexts, StoredTexts
 from mnemon_server.engines.events.upkeep import Upkeep
 from mnemon_server.engines.events.writes import Appends, EventFollower, Prunes, removal
 from mnemon_server.engines.promises.events import (
     EventWrite,
-    Expired,
     Sequences,
     TextScores,
-    WindowSlice,
 )
-from mnemon_server.engines.promises.values import Fits, Vector
+from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.sqlite import requests
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.settings import DEFAULT_RANKING, RankingSettings
+
+T = TypeVar("T")
 
 
 class EventRecords:
@@ -72,8 +68,8 @@ class EventRecords:
         return Upkeep(self.store, self.connections, self.journal, clock=clock, settings=settings)
 
 
-class SQLiteEvents:
-    """See Timeline."""
+class SQLiteEvents(Reads):
+    """See EventEngine."""
 
     def __init__(
         self,
@@ -97,14 +93,13 @@ class SQLiteEvents:
         """
         journal, catalogue, follower = records.journal, records.catalogue, records.follower
         self._records = records
-        self._connections = records.connections
         self._upkeep = records.upkeep(clock, settings)
-        self._reads = Reads(catalogue, records.connections, self._upkeep.repair, settings.slice_reads_max)
+        super().__init__(catalogue, records.connections, self._upkeep.repair, settings.slice_reads_max)
         self._appends = Appends(journal, catalogue, follower, settings, self._upkeep.repair_soon)
         self._prunes = Prunes(journal, catalogue, follower, records.connections.removals)
         self._texts = TextIndex(
             records.keys,
-            StoredTexts(self._reads, records.connections, ranking.heads),
+            StoredTexts(self, records.connections, ranking.heads),
             origin=journal.origin,
             model_identity=" ".join((model_identity, *ranking.heads.keys)),
             embed=embed,
@@ -117,22 +112,22 @@ class SQLiteEvents:
 
     @property
     def is_warm(self) -> bool:
-        """See Timeline."""
+        """See EventEngine."""
         return self._upkeep.is_warm
 
     @property
     def has_embeddings(self) -> bool:
-        """See Timeline."""
+        """See EventEngine."""
         return self._texts.has_vectors
 
     def wait_until_warm(self, timeout_s: float) -> bool:
-        """See Timeline."""
+        """See EventEngine."""
         return self._upkeep.wait_until_warm(timeout_s)
 
     # Writes
 
     def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
-        """See Timeline."""
+        """See EventEngine."""
         self._check_warm()
         events = [prepare(write) for write in writes]
         return self._connections.submit(lambda connection: self._appends.run(connection, events))
@@ -145,88 +140,61 @@ class SQLiteEvents:
         answer: Callable[[], str] | None = None,
         request: RequestKey | None = None,
     ) -> Future[int]:
-        """See Timeline."""
+        """See EventEngine."""
         self._check_warm()
         removals = [removal(stored) for stored in events]
         return self._connections.submit(
             lambda connection: self._prunes.run(connection, removals, reason, answer, request)
         )
 
-    # Reads
+    # Reads, with those of Reads
+
+    def at_once(self, read: Callable[[Snapshot], T]) -> T:
+        """See Reads. Raises IndexWarmingError until the timeline is warm."""
+        self._check_warm()
+        return super().at_once(read)
 
     def may_record(self, origin: str) -> bool:
-        """See Timeline."""
+        """See EventEngine."""
         return True
 
-    def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
-        """See Timeline."""
-        return self._warm_reads().window(where, after, limit)
-
-    def count(self, where: EventSelection) -> int:
-        """See Timeline."""
-        return self._warm_reads().count(where)
-
-    def get(self, event_ids: Sequence[str], *, fits: Fits | None = None) -> list[StoredEvent | None]:
-        """See Timeline."""
-        return self._warm_reads().get(event_ids, fits)
-
     def get_stored(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
-        """See Timeline."""
+        """See EventEngine."""
         return self.get(event_ids)
 
-    def summarize(self, where: EventSelection) -> RangeSummary:
-        """See Timeline."""
-        return self._warm_reads().summarize(where)
-
-    def conversations(self, where: EventSelection) -> list[Conversation]:
-        """See Timeline."""
-        return self._warm_reads().conversations(where)
-
-    def sequences(self, where: EventSelection) -> Sequences:
-        """See Timeline."""
-        return self._warm_reads().sequences(where)
-
-    def read(self, sequences: Sequence[int], *, bytes_max: int | None = None) -> list[StoredEvent]:
-        """See Timeline."""
-        return self._warm_reads().read(sequences, bytes_max)
-
-    def expired(self, before: datetime, *, limit: int) -> Expired:
-        """See Timeline."""
-        return self._warm_reads().expired(before, limit)
-
     def kept_answer(self, request: RequestKey) -> str | None:
-        """See Timeline."""
+        """See EventEngine."""
         self._check_warm()
         with self._connections.lend() as connection:
             answer = requests.stored_answer(connection, request, self._records.journal.now())
         return None if answer is None else str(answer["answer"])
 
     def search_text(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
-        """See Timeline."""
+        """See EventEngine."""
         self._check_warm()
         return self._texts.search(query, vector, among, mode)
 
     # Status and maintenance
 
     def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
-        """See Timeline."""
+        """See EventEngine."""
         self._check_warm()
         return self._upkeep.compact(report)
 
     def scrub(self) -> None:
-        """See Timeline."""
+        """See EventEngine."""
         self._check_warm()
         self._upkeep.scrub()
 
     def status(self) -> EventsStatus:
-        """See Timeline."""
+        """See EventEngine."""
         upkeep, is_warm = self._upkeep, self._upkeep.is_warm
         problem = self._connections.failure() or ""
         stored = EventsStatus(state=EventsState.STARTING, loaded_segment_count=upkeep.loaded_count)
         try:
             stored = self._stored(stored)
             if is_warm:
-                earliest, latest = self._reads.ends()
+                earliest, latest = self.ends()
                 pending = self._texts.pending_count
                 stored = replace(stored, earliest=earliest, latest=latest, text_pending_count=pending)
         except (MnemonError, apsw.Error):
@@ -258,11 +226,11 @@ class SQLiteEvents:
             )
 
     def failure(self) -> str | None:
-        """See Timeline."""
+        """See EventEngine."""
         return self._upkeep.failure()
 
     def close(self) -> None:
-        """See Timeline."""
+        """See EventEngine."""
         self._texts.close()
         self._upkeep.close()
 
@@ -273,10 +241,6 @@ class SQLiteEvents:
     def _note_removed(self, sequences: Collection[int]) -> None:
         self._upkeep.pruned()
         self._texts.removed(sequences)
-
-    def _warm_reads(self) -> Reads:
-        self._check_warm()
-        return self._reads
 
     def _check_warm(self) -> None:
         if not self._upkeep.is_warm:

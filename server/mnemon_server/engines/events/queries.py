@@ -1,23 +1,23 @@
 """Selections of events as SQL, over the tables in records.db and in the files of sealed segments."""
 
 import heapq
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import apsw
 import numpy as np
 
-from mnemon_server.domain.clock import to_microseconds
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.encoding import OWNER_FIELDS, SCOPE_FIELDS, scope_values
 from mnemon_server.domain.events import EventPosition, EventSelection, StoredEvent
 from mnemon_server.domain.origins import Provenance
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN, Scope
 from mnemon_server.engines.events.catalogue import SealedSegment, Snapshot
-from mnemon_server.engines.events.segment_files import DayCounts
+from mnemon_server.engines.events.segment_files import DayCount
 from mnemon_server.engines.events.tables import existing_events
 from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.sqlite.query import fetch, id_array, ids_from_text
@@ -29,8 +29,6 @@ DAY_US = 86_400_000_000
 SCANNED_SHARE = 0.25
 """To look up more of the events between two sequences than this share takes longer than to list all of them."""
 _CONVERSATION = ", ".join(("conversation", *OWNER_FIELDS))
-_FIGURES = 5
-"""The number of figures of a conversation."""
 _DAY = f"(time - ((time % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
 
 _EVENTS = (
@@ -46,44 +44,12 @@ class Ref(NamedTuple):
     sequence: int
 
 
-class ConversationCounts(NamedTuple):
-    """A conversation, with counts of its events. Times are in microseconds."""
-
-    scope: Scope
-    conversation: str
-    event_count: int
-    first_us: int
-    last_us: int
-    first_sequence: int
-    last_sequence: int
-
-    def joined(self, later: "ConversationCounts") -> "ConversationCounts":
-        """Both parts of the same conversation."""
-        return self._replace(
-            event_count=self.event_count + later.event_count,
-            first_us=min(self.first_us, later.first_us),
-            last_us=max(self.last_us, later.last_us),
-            first_sequence=min(self.first_sequence, later.first_sequence),
-            last_sequence=max(self.last_sequence, later.last_sequence),
-        )
-
-
 class Counts(NamedTuple):
     """Counts of events: all, those that match apart from the window, and those that match."""
 
     total: int
     in_context: int
     in_window: int
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Counts of the matching events. Times are in microseconds."""
-
-    earliest_us: int | None
-    latest_us: int | None
-    per_type: Counter[str]
-    per_day: Counter[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,26 +291,16 @@ def _sequences_in(source: Source, selection: Selection) -> Sequences:
         return np.sort(ids_from_text(connection.execute(f"SELECT group_concat(sequence) {where}", parameters).get))
 
 
-def summarize(snapshot: Snapshot, selection: Selection) -> Summary:
-    """Counts of the matches, by type and by day."""
-    earliest: list[int] = []
-    latest: list[int] = []
-    types, days = Counter[str](), Counter[int]()
-    for source in sources(snapshot):
-        if not source.may_match(selection):
-            continue
-        for event_type, day, number, first, last in _days_in(source, selection):
-            types[event_type] += number
-            days[day] += number
-            earliest.append(first)
-            latest.append(last)
-    return Summary(min(earliest, default=None), max(latest, default=None), types, days)
+def day_counts(snapshot: Snapshot, selection: Selection) -> Sequence[DayCount]:
+    """Counts of the matches in each source, by type and day."""
+    found = (_days_in(source, selection) for source in sources(snapshot) if source.may_match(selection))
+    return [*chain.from_iterable(found)]
 
 
-def _days_in(source: Source, selection: Selection) -> DayCounts:
+def _days_in(source: Source, selection: Selection) -> Sequence[DayCount]:
     """Counts of the matches of a source, by type and day."""
 
-    def count() -> DayCounts:
+    def count() -> Sequence[DayCount]:
         where, parameters = source.filtered(selection.context(), selection.window())
         statement = f"SELECT type, {_DAY} AS day, count(*), min(time), max(time) {where} GROUP BY type, day"
         with source.lend() as connection:
@@ -356,9 +312,9 @@ def _days_in(source: Source, selection: Selection) -> DayCounts:
     return source.snapshot.files.days(segment.row.file_name, count)
 
 
-def conversations(snapshot: Snapshot, selection: Selection) -> list[ConversationCounts]:
+def conversations(snapshot: Snapshot, selection: Selection) -> list[Conversation]:
     """The conversations of the matches, with counts of their matching events, in no order."""
-    found: dict[tuple[str, ...], ConversationCounts] = {}
+    found: dict[tuple[str, ...], Conversation] = {}
     for source in sources(snapshot):
         if not source.may_match(selection):
             continue
@@ -367,11 +323,23 @@ def conversations(snapshot: Snapshot, selection: Selection) -> list[Conversation
         statement = f"SELECT {_CONVERSATION}, {figures} {where} GROUP BY {_CONVERSATION}"
         with source.lend() as connection:
             for row in fetch(connection, statement, parameters):
-                names, counts = row[:-_FIGURES], row[-_FIGURES:]
-                one = ConversationCounts(Scope(*names[1:]), names[0], *counts)
+                *names, count, first_us, last_us, first, last = row
+                times = from_microseconds(first_us), from_microseconds(last_us)
+                one = Conversation(names[0], Scope(*names[1:]), count, *times, first, last)
                 same = found.get(tuple(names))
-                found[tuple(names)] = one if same is None else same.joined(one)
+                found[tuple(names)] = one if same is None else _joined(same, one)
     return list(found.values())
+
+
+def _joined(one: Conversation, other: Conversation) -> Conversation:
+    """Both parts of a conversation."""
+    return one._replace(
+        event_count=one.event_count + other.event_count,
+        first_time=min(one.first_time, other.first_time),
+        last_time=max(one.last_time, other.last_time),
+        first_sequence=min(one.first_sequence, other.first_sequence),
+        last_sequence=max(one.last_sequence, other.last_sequence),
+    )
 
 
 def alive(snapshot: Snapshot, first: int, last: int) -> Sequences:

@@ -16,13 +16,13 @@ from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.domain.events import EventPosition, EventSelection, RangeSummary, StoredEvent
 from mnemon_server.domain.filters import matches
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.records import INT64_MAX, INT64_MIN, Scope
 from mnemon_server.engines.events import queries
 from mnemon_server.engines.events.catalogue import Catalogue, Snapshot
 from mnemon_server.engines.events.event_fields import field_reader
 from mnemon_server.engines.events.incoming import id_hash
 from mnemon_server.engines.events.queries import DAY_US, Ref, Selection
-from mnemon_server.engines.events.segment_files import SegmentDamagedError
+from mnemon_server.engines.events.segment_files import DayCount, SegmentDamagedError
 from mnemon_server.engines.promises.events import SLICE_BYTES_MAX, Expired, Sequences, WindowSlice
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.engines.sqlite.connections import Connections
@@ -44,7 +44,7 @@ _position = itemgetter(0)
 
 
 class Reads:
-    """Answers queries. Any thread may call any method; see Timeline."""
+    """The reading methods of EventEngine. Any thread may call any method."""
 
     def __init__(
         self, catalogue: Catalogue, connections: Connections, repair: Callable[[str], None], reads_max: int
@@ -79,8 +79,8 @@ class Reads:
             self._repair(name)
         raise StorageFailedError("a segment of the timeline cannot be read; the log says why")
 
-    def window(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowSlice:
-        """See Timeline."""
+    def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
+        """See EventEngine."""
         selection = Selection.of(where)
         rest = selection if after is None else replace(selection, end_us=min(selection.end_us, after.time_us))
         # One more, to find out whether there are further events.
@@ -103,13 +103,13 @@ class Reads:
         )
 
     def count(self, where: EventSelection) -> int:
-        """See Timeline."""
+        """See EventEngine."""
         if where.expression is None:
             return self.at_once(lambda snapshot: queries.count(snapshot, Selection.of(where)))
         return sum(1 for _ in self._matching(where))
 
-    def get(self, event_ids: Sequence[str], fits: Fits | None = None) -> list[StoredEvent | None]:
-        """See Timeline."""
+    def get(self, event_ids: Sequence[str], *, fits: Fits | None = None) -> list[StoredEvent | None]:
+        """See EventEngine."""
         wanted = dict.fromkeys(event_ids)
         found = self.at_once(lambda snapshot: _with_ids(snapshot, [*wanted]))
         stored = {
@@ -121,35 +121,24 @@ class Reads:
         return [stored.get(event_id) for event_id in event_ids]
 
     def summarize(self, where: EventSelection) -> RangeSummary:
-        """See Timeline."""
-        if where.expression is not None:
-            return _summary(self._summarize_matching(where))
-        return _summary(self.at_once(lambda snapshot: queries.summarize(snapshot, Selection.of(where))))
+        """See EventEngine."""
+        if where.expression is None:
+            return _summary(self.at_once(lambda snapshot: queries.day_counts(snapshot, Selection.of(where))))
+        times = ((decode(one.body).event_type, one.position.time_us) for one in self._matching(where))
+        return _summary((event_type, time_us // DAY_US, 1, time_us, time_us) for event_type, time_us in times)
 
     def conversations(self, where: EventSelection) -> list[Conversation]:
-        """See Timeline. The expression of the selection is ignored."""
-        found = self.at_once(lambda snapshot: queries.conversations(snapshot, Selection.of(where)))
-        return [
-            Conversation(
-                one.conversation,
-                one.scope,
-                one.event_count,
-                from_microseconds(one.first_us),
-                from_microseconds(one.last_us),
-                one.first_sequence,
-                one.last_sequence,
-            )
-            for one in found
-        ]
+        """See EventEngine. The expression of the selection is ignored."""
+        return self.at_once(lambda snapshot: queries.conversations(snapshot, Selection.of(where)))
 
     def sequences(self, where: EventSelection) -> Sequences:
-        """See Timeline."""
+        """See EventEngine."""
         if where.expression is None:
             return self.at_once(lambda snapshot: queries.sequences(snapshot, Selection.of(where)))
         return np.array([stored.sequence for stored in self._matching(where)], np.int64)
 
-    def read(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[StoredEvent]:
-        """See Timeline."""
+    def read(self, sequences: Sequence[int], *, bytes_max: int | None = None) -> list[StoredEvent]:
+        """See EventEngine."""
         found: list[StoredEvent] = []
         size = 0
         for stored in self.stored(sequences):
@@ -159,8 +148,8 @@ class Reads:
             found.append(stored)
         return found
 
-    def expired(self, before: datetime, limit: int) -> Expired:
-        """See Timeline."""
+    def expired(self, before: datetime, *, limit: int) -> Expired:
+        """See EventEngine."""
         selection = Selection(Scope(), end_us=to_microseconds(before) - 1)
         counts, first = self.at_once(
             lambda snapshot: (queries.counts(snapshot, selection), queries.sequences(snapshot, selection, limit))
@@ -192,16 +181,6 @@ class Reads:
         """The matching events, in storage order."""
         sequences = self.at_once(lambda snapshot: queries.sequences(snapshot, Selection.of(where)))
         return (stored for stored in self.stored(sequences.tolist()) if _passes(stored, where))
-
-    def _summarize_matching(self, where: EventSelection) -> queries.Summary:
-        types, times = Counter[str](), Counter[int]()
-        for stored in self._matching(where):
-            types[decode(stored.body).event_type] += 1
-            times[stored.position.time_us] += 1
-        days = Counter[int]()
-        for time_us, number in times.items():
-            days[time_us // DAY_US] += number
-        return queries.Summary(min(times, default=None), max(times, default=None), types, days)
 
     def _newest(
         self, selection: Selection, refs: Sequence[Ref], after: EventPosition | None, chunk: int
@@ -307,11 +286,17 @@ def _end_of_time(refs: Sequence[Ref], end: int) -> int:
     return min(end, len(refs))
 
 
-def _summary(found: queries.Summary) -> RangeSummary:
+def _summary(counts: Iterable[DayCount]) -> RangeSummary:
+    types, days = Counter[str](), Counter[int]()
+    earliest, latest = INT64_MAX, INT64_MIN
+    for event_type, day, number, first, last in counts:
+        types[event_type] += number
+        days[day] += number
+        earliest, latest = min(earliest, first), max(latest, last)
     return RangeSummary(
-        found.per_type.total(),
-        None if found.earliest_us is None else from_microseconds(found.earliest_us),
-        None if found.latest_us is None else from_microseconds(found.latest_us),
-        tuple(sorted(found.per_type.items(), key=lambda item: (-item[1], item[0]))),
-        tuple(sorted(found.per_day.items())),
+        types.total(),
+        from_microseconds(earliest) if types else None,
+        from_microseconds(latest) if types else None,
+        tuple(sorted(types.items(), key=lambda item: (-item[1], item[0]))),
+        tuple(sorted(days.items())),
     )

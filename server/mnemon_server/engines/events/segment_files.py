@@ -70,8 +70,8 @@ CREATE TABLE segment (
     "CREATE TABLE segment_user (user TEXT PRIMARY KEY, event_count INTEGER NOT NULL) STRICT, WITHOUT ROWID",
 )
 
-DayCounts: TypeAlias = Sequence[tuple[str, int, int, int, int]]
-"""Of each type and day: how many events, and the times of the first and the last."""
+DayCount: TypeAlias = tuple[str, int, int, int, int]
+"""A type of events, a day since 1970, how many there are, and the times of the first and the last."""
 
 log = logging.getLogger(__name__)
 
@@ -337,7 +337,7 @@ class SegmentFiles:
         self._idle: OrderedDict[str, list[apsw.Connection]] = OrderedDict()
         self._idle_count = 0
         self._gone: set[str] = set()
-        self._days: dict[str, DayCounts] = {}
+        self._days: dict[str, Sequence[DayCount]] = {}
         self._in_memory: dict[str, tuple[apsw.Connection, threading.Lock]] = {}
         self._is_closed = False
 
@@ -374,7 +374,7 @@ class SegmentFiles:
         with self.lend(row.file_name) as connection:
             return read_summary(connection, row.segment_id, row.generation)
 
-    def days(self, name: str, count: Callable[[], DayCounts]) -> DayCounts:
+    def days(self, name: str, count: Callable[[], Sequence[DayCount]]) -> Sequence[DayCount]:
         """The counts of all events in a file, which never changes: `count` is called once, and its result is kept."""
         found = self._days.get(name)
         if found is None:

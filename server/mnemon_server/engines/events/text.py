@@ -1,9 +1,8 @@
 """Text search for events: a derived index file that follows the commits, and is rebuilt if it is damaged."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import blake2b
 
 import apsw
@@ -11,8 +10,7 @@ import numpy as np
 
 from mnemon_server.domain.errors import EmbeddingError, MnemonError, StorageFailedError
 from mnemon_server.domain.records import SearchMode
-from mnemon_server.engines.events import queries, tables
-from mnemon_server.engines.events.reads import BODIES_AT_ONCE, Reads
+from mnemon_server.engines.events.reads import BODIES_AT_ONCE
 from mnemon_server.engines.events.text_file import Progress, read_progress
 from mnemon_server.engines.events.text_thread import TextThread
 from mnemon_server.engines.events.text_vectors import EventVectors, cosines
@@ -21,18 +19,15 @@ from mnemon_server.engines.events.text_work import (
     TEXT_LENGTH_MAX,
     VECTORS_AT_ONCE,
     EmbedTexts,
-    TextSource,
+    StoredTexts,
     TextWork,
     is_passing,
 )
 from mnemon_server.engines.promises.events import Sequences, TextScores
 from mnemon_server.engines.promises.values import Scores, Vector
-from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.fusion import MEANING, relevance_floors
-from mnemon_server.ranking.heads import Heads
 from mnemon_server.ranking.settings import RankingSettings
-from mnemon_server.wire.events import text_of
 
 log = logging.getLogger(__name__)
 
@@ -48,43 +43,6 @@ _AWAITED_MAX, _AWAITED_S = 256, 1.0
 """Maximum number of new events whose vectors a search waits for, and the maximum wait: conversations are often asked
 about right after they were stored. Up to VECTORS_AT_ONCE missing vectors are computed without waiting.
 """
-
-
-class StoredTexts:
-    """The texts of a vault's events; see TextSource."""
-
-    def __init__(self, reads: Reads, connections: Connections, heads: Heads) -> None:
-        self._heads = heads
-        self._reads = reads
-        self._connections = connections
-
-    def last_sequence(self) -> int:
-        """See TextSource."""
-        with self._connections.lend() as connection:
-            return tables.last_sequence(connection)
-
-    def alive(self, first: int, last: int) -> Sequences:
-        """See TextSource."""
-        return self._reads.at_once(partial(queries.alive, first=first, last=last))
-
-    def alive_among(self, sequences: Sequences) -> Sequences:
-        """See TextSource."""
-        return self._reads.at_once(partial(queries.alive_among, sequences=sequences))
-
-    def count_behind(self, sequence: int) -> int:
-        """See TextSource."""
-        return self._reads.at_once(partial(queries.count_behind, sequence=sequence))
-
-    def texts(self, sequences: Sequence[int], length_max: int) -> dict[int, str]:
-        """See TextSource."""
-        texts: dict[int, str] = {}
-        length = 0
-        for stored in self._reads.stored(sequences):
-            text = texts[stored.sequence] = text_of(stored.body, self._heads.of)
-            length += len(text)
-            if length >= length_max:
-                break
-        return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +61,7 @@ class TextIndex:
     def __init__(
         self,
         keys: VaultKeyFile,
-        source: TextSource,
+        source: StoredTexts,
         *,
         origin: bytes,
         model_identity: str,
@@ -148,7 +106,7 @@ class TextIndex:
         return self._work.removed_count
 
     def search(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
-        """See Timeline.search_text. Events that the file lacks are read, so that the newest are found at once.
+        """See EventEngine.search_text. Events that the file lacks are read, so that the newest are found at once.
 
         If the file cannot be read, it lacks all.
         """

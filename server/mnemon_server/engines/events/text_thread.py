@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 import apsw
 
 from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.events.schedule import Schedule
 from mnemon_server.engines.events.text_work import TextWork, is_passing
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class TextThread:
         self._awaited = 0
         """How many searches wait."""
         self._steps = {"words": work.tend, "vectors": work.embed_some}
-        self._retries = {name: _Retry() for name in self._steps}
+        self._retries = Schedule(_RETRY_S, _RETRY_S_MAX, time.monotonic)
 
     def start(self) -> None:
         """Begins."""
@@ -64,7 +65,7 @@ class TextThread:
         """Waits until the index contains all events up to this one; stops early on a timeout or a failed attempt."""
 
         def is_over() -> bool:
-            is_running = self._thread.is_alive() and all(retry.is_due for retry in self._retries.values())
+            is_running = self._thread.is_alive() and not any(map(self._retries.is_held, self._steps))
             return not is_running or self._work.done >= sequence or self._closing.is_set()
 
         with self._progressed:
@@ -87,7 +88,7 @@ class TextThread:
             while not self._closing.is_set():
                 self._wake.clear()
                 if not self._turn():
-                    self._wake.wait(min(retry.seconds_left for retry in self._retries.values()))
+                    self._wake.wait(self._retries.seconds_until_due())
                     self._closing.wait(_BATCH_WAIT_S)
         finally:
             self._work.close()
@@ -110,16 +111,16 @@ class TextThread:
 
     def _attempt(self, name: str, step: Callable[[], bool]) -> bool:
         """Runs a step, unless it failed recently."""
-        retry = self._retries[name]
-        if not retry.is_due:
+        if self._retries.is_held(name):
             return False
+        self._retries.drop(name)
         try:
             more = step()
         except Exception as error:  # noqa: BLE001 - a damaged file can cause any exception
-            retry.failed()
+            self._retries.failed(name)
             self._handle(error)
             return False
-        retry.succeeded()
+        self._retries.succeeded(name)
         return more
 
     def _handle(self, error: Exception) -> None:
@@ -131,30 +132,3 @@ class TextThread:
             self._work.discard()
         except OSError:
             log.exception("the text index of the timeline cannot be deleted")
-
-
-class _Retry:
-    """Schedules retries after failures."""
-
-    def __init__(self) -> None:
-        self._delay = 0.0
-        self._due: float | None = None
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a retry is due."""
-        return self._due is None or time.monotonic() >= self._due
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until a retry is due; infinite if there was no failure."""
-        return threading.TIMEOUT_MAX if self._due is None else max(0.0, self._due - time.monotonic())
-
-    def failed(self) -> None:
-        """Schedules a retry, each time after twice as long."""
-        self._delay = min(max(_RETRY_S, 2 * self._delay), _RETRY_S_MAX)
-        self._due = time.monotonic() + self._delay
-
-    def succeeded(self) -> None:
-        """Resets the delay after a success."""
-        self._delay, self._due = 0.0, None

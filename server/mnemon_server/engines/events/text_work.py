@@ -3,18 +3,24 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
 import apsw
 import numpy as np
 
+from mnemon_server.engines.events import queries, tables
 from mnemon_server.engines.events import text_file as timeline_text_file
+from mnemon_server.engines.events.reads import Reads
 from mnemon_server.engines.events.text_file import FILE_NAME, ForeignFileError, TextFile
 from mnemon_server.engines.events.text_words import PART_SEQUENCES
 from mnemon_server.engines.private import create_folder
 from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.vault_key import VaultKeyFile
+from mnemon_server.ranking.heads import Heads
+from mnemon_server.wire.events import text_of
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +48,30 @@ _PASSING = (
 )
 
 
-class TextSource(Protocol):
-    """The source of events. Any thread may call any method."""
+class StoredTexts:
+    """The events of a vault, with their texts. Any thread may call any method."""
+
+    def __init__(self, reads: Reads, connections: Connections, heads: Heads) -> None:
+        self._heads = heads
+        self._reads = reads
+        self._connections = connections
 
     def last_sequence(self) -> int:
         """The last sequence that was ever assigned."""
+        with self._connections.lend() as connection:
+            return tables.last_sequence(connection)
 
     def alive(self, first: int, last: int) -> Sequences:
         """The events between two sequences, ascending."""
+        return self._reads.at_once(partial(queries.alive, first=first, last=last))
 
     def alive_among(self, sequences: Sequences) -> Sequences:
         """The events among these that exist. The given sequences must ascend."""
+        return self._reads.at_once(partial(queries.alive_among, sequences=sequences))
 
     def count_behind(self, sequence: int) -> int:
         """The number of events after a sequence."""
+        return self._reads.at_once(partial(queries.count_behind, sequence=sequence))
 
     def texts(self, sequences: Sequence[int], length_max: int) -> dict[int, str]:
         """The texts of events, by sequence, without those that no longer exist. The given sequences must ascend.
@@ -65,6 +81,14 @@ class TextSource(Protocol):
         Raises:
             MnemonError: they cannot be read at present.
         """
+        texts: dict[int, str] = {}
+        length = 0
+        for stored in self._reads.stored(sequences):
+            text = texts[stored.sequence] = text_of(stored.body, self._heads.of)
+            length += len(text)
+            if length >= length_max:
+                break
+        return texts
 
 
 def is_passing(error: Exception) -> bool:
@@ -77,7 +101,7 @@ class TextWork:
     counts.
     """
 
-    def __init__(self, keys: VaultKeyFile, source: TextSource, *, identity: str, embed: EmbedTexts | None) -> None:
+    def __init__(self, keys: VaultKeyFile, source: StoredTexts, *, identity: str, embed: EmbedTexts | None) -> None:
         """Does not access the disk yet.
 
         Args:

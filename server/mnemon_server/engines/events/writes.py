@@ -126,7 +126,7 @@ class Appends:
         self._on_damage = on_damage
 
     def run(self, connection: apsw.Connection, events: Sequence[PreparedEvent]) -> list[EventReceipt | MnemonError]:
-        """See Timeline.append."""
+        """See EventEngine.append."""
         operation = self._journal.begin(None)
         snapshot = self._catalogue.snapshot(connection)
         call = _Call(self._journal, self._settings, operation, snapshot, tables.last_sequence(connection))
@@ -342,7 +342,7 @@ class Prunes:
         answer: Callable[[], str] | None,
         request: RequestKey | None,
     ) -> int:
-        """See Timeline.prune."""
+        """See EventEngine.prune."""
         operation = self._journal.begin(request)
         if requests.stored_answer(connection, request, operation.now) is not None:
             return 0
