@@ -1,10 +1,10 @@
 """The gRPC server: what it serves, how it starts, and how it shuts down without dropping a call."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import grpc
 import structlog
@@ -13,46 +13,6 @@ from google.protobuf.internal import api_implementation
 from grpc import aio
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
-from mnemon.v1 import (
-    access_pb2,
-    access_pb2_grpc,
-    archive_pb2,
-    archive_pb2_grpc,
-    backup_pb2,
-    backup_pb2_grpc,
-    bridge_pb2,
-    bridge_pb2_grpc,
-    changes_pb2,
-    changes_pb2_grpc,
-    conflicts_pb2,
-    conflicts_pb2_grpc,
-    conversation_pb2,
-    conversation_pb2_grpc,
-    episodic_pb2,
-    episodic_pb2_grpc,
-    erase_pb2,
-    erase_pb2_grpc,
-    facts_pb2,
-    facts_pb2_grpc,
-    knowledge_store_pb2,
-    knowledge_store_pb2_grpc,
-    memory_pb2,
-    memory_pb2_grpc,
-    quarantine_pb2,
-    quarantine_pb2_grpc,
-    recall_pb2,
-    recall_pb2_grpc,
-    rules_pb2,
-    rules_pb2_grpc,
-    semantic_pb2,
-    semantic_pb2_grpc,
-    server_pb2,
-    server_pb2_grpc,
-    tenant_pb2,
-    tenant_pb2_grpc,
-    tools_pb2,
-    tools_pb2_grpc,
-)
 
 from mnemon_server.config.address import Address
 from mnemon_server.config.settings import Settings
@@ -144,37 +104,33 @@ def _describe_v1() -> None:
         pool.Add(text_format.Parse(text, descriptor_pb2.FileDescriptorProto()))
 
 
-DESCRIPTORS = tuple(
-    service
-    for file in (
-        access_pb2,
-        tenant_pb2,
-        knowledge_store_pb2,
-        memory_pb2,
-        semantic_pb2,
-        conflicts_pb2,
-        rules_pb2,
-        episodic_pb2,
-        bridge_pb2,
-        facts_pb2,
-        tools_pb2,
-        archive_pb2,
-        backup_pb2,
-        erase_pb2,
-        quarantine_pb2,
-        recall_pb2,
-        conversation_pb2,
-        changes_pb2,
-        server_pb2,
-    )
-    for service in file.DESCRIPTOR.services_by_name.values()
+SERVICERS: tuple[type[TenantServicer], ...] = (
+    AccessServicer,
+    TenantRegistryServicer,
+    KnowledgeStoreServicer,
+    MemoryServicer,
+    SemanticServicer,
+    ConflictServicer,
+    RulesServicer,
+    EventServicer,
+    BridgeServicer,
+    FactServicer,
+    ToolServicer,
+    ArchiveServicer,
+    BackupServicer,
+    EraseServicer,
+    QuarantineServicer,
+    RecallServicer,
+    ConversationServicer,
+    ChangeServicer,
+    ServerServicer,
 )
+DESCRIPTORS = tuple(servicer.descriptor() for servicer in SERVICERS)
 SERVICES = tuple(service.full_name for service in DESCRIPTORS)
 _PATHS = frozenset(f"/{service.full_name}/{method.name}" for service in DESCRIPTORS for method in service.methods)
 INDEXED_SERVICES = tuple(
-    service.full_name
-    for file in (semantic_pb2, episodic_pb2, recall_pb2, conversation_pb2)
-    for service in file.DESCRIPTOR.services_by_name.values()
+    servicer.descriptor().full_name
+    for servicer in (SemanticServicer, EventServicer, RecallServicer, ConversationServicer)
 )
 """The services that serve once the indexes are warm."""
 DRAIN_S = 3.0
@@ -212,27 +168,9 @@ class GrpcServer:
         reads = settings.audit_log == "all"
         self._audit = Audit(audit, permissions(DESCRIPTORS), reads=reads) if audit else None
         self._access = Access(identities, permissions(DESCRIPTORS))
-        self._access_servicer = AccessServicer(identities.keys if identities else None)
         self._extra_handlers = tuple(extra_handlers)
         self._address = Address.parse(settings.listen)
         self._health = HealthServicer(SERVICES, indexed=INDEXED_SERVICES)
-        self._knowledge_store = KnowledgeStoreServicer()
-        self._memories = MemoryServicer()
-        self._semantic = SemanticServicer()
-        self._conflicts = ConflictServicer()
-        self._rules = RulesServicer()
-        self._episodic = EventServicer()
-        self._bridge = BridgeServicer()
-        self._facts = FactServicer()
-        self._tools = ToolServicer(message_bytes_max=settings.max_message_mib << 20)
-        self._archive = ArchiveServicer()
-        self._backups = BackupServicer()
-        self._erasures = EraseServicer()
-        self._quarantine = QuarantineServicer()
-        self._recall = RecallServicer()
-        self._conversations = ConversationServicer()
-        self._changes = ChangeServicer()
-        self._info = ServerServicer(settings)
         self._answers = AnswerMemory(settings.answer_memory_mib << 20)
         self.accounts = accounts or Accounts()
         """The use and the quotas of tenants and callers."""
@@ -243,9 +181,14 @@ class GrpcServer:
             accounts=self.accounts,
             outbox=outbox,
         )
-        self._tenants = TenantRegistryServicer(
-            identities.tenants if identities else None, self.accounts, vaults_folder(settings.data_dir)
-        )
+        tenants = identities.tenants if identities else None
+        arguments: Mapping[type[TenantServicer], tuple[Any, ...]] = {
+            AccessServicer: (identities.keys if identities else None,),
+            TenantRegistryServicer: (tenants, self.accounts, vaults_folder(settings.data_dir)),
+            ToolServicer: (settings.max_message_mib << 20,),
+            ServerServicer: (settings,),
+        }
+        self._servicers = [servicer(*arguments.get(servicer, ())) for servicer in SERVICERS]
         self._streams = StreamWriter(
             write_timeout_s=settings.stream_write_timeout_s, outbox=outbox, large=self._limiter.large
         )
@@ -320,7 +263,7 @@ class GrpcServer:
 
     async def serve(self, vaults: "VaultPool") -> None:
         """Serves the vaults, and answers health checks with SERVING for as long as they take writes."""
-        for servicer in self._servicers():
+        for servicer in self._servicers:
             servicer.attach(vaults, self._answers)
         if self._metrics is not None:
             self._metrics.attach(vaults)
@@ -370,25 +313,8 @@ class GrpcServer:
         settings, pipeline = self._settings, self._pipeline()
         generic = GenericServices()
         services = cast("aio.Server", generic)
-        access_pb2_grpc.add_AccessServiceServicer_to_server(self._access_servicer, services)
-        tenant_pb2_grpc.add_TenantServiceServicer_to_server(self._tenants, services)
-        knowledge_store_pb2_grpc.add_KnowledgeStoreServiceServicer_to_server(self._knowledge_store, services)
-        memory_pb2_grpc.add_MemoryServiceServicer_to_server(self._memories, services)
-        semantic_pb2_grpc.add_SemanticMemoryServiceServicer_to_server(self._semantic, services)
-        conflicts_pb2_grpc.add_ConflictServiceServicer_to_server(self._conflicts, services)
-        rules_pb2_grpc.add_RulesServiceServicer_to_server(self._rules, services)
-        episodic_pb2_grpc.add_EpisodicMemoryServiceServicer_to_server(self._episodic, services)
-        bridge_pb2_grpc.add_BridgeServiceServicer_to_server(self._bridge, services)
-        facts_pb2_grpc.add_FactServiceServicer_to_server(self._facts, services)
-        tools_pb2_grpc.add_ToolServiceServicer_to_server(self._tools, services)
-        archive_pb2_grpc.add_ArchiveServiceServicer_to_server(self._archive, services)
-        backup_pb2_grpc.add_BackupServiceServicer_to_server(self._backups, services)
-        erase_pb2_grpc.add_EraseServiceServicer_to_server(self._erasures, services)
-        quarantine_pb2_grpc.add_QuarantineServiceServicer_to_server(self._quarantine, services)
-        recall_pb2_grpc.add_RecallServiceServicer_to_server(self._recall, services)
-        conversation_pb2_grpc.add_ConversationServiceServicer_to_server(self._conversations, services)
-        changes_pb2_grpc.add_ChangeServiceServicer_to_server(self._changes, services)
-        server_pb2_grpc.add_ServerServiceServicer_to_server(self._info, services)
+        for servicer in self._servicers:
+            servicer.add_to(services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self._has_reflection():
             add_reflection(services, [*SERVICES, HEALTH_SERVICE])
@@ -415,29 +341,6 @@ class GrpcServer:
     @property
     def _http_servers(self) -> list[HttpServer]:
         return [server for server in (self._http, self._metrics) if server is not None]
-
-    def _servicers(self) -> tuple[TenantServicer, ...]:
-        return (
-            self._access_servicer,
-            self._tenants,
-            self._knowledge_store,
-            self._memories,
-            self._semantic,
-            self._conflicts,
-            self._rules,
-            self._episodic,
-            self._bridge,
-            self._facts,
-            self._tools,
-            self._archive,
-            self._backups,
-            self._erasures,
-            self._quarantine,
-            self._recall,
-            self._conversations,
-            self._changes,
-            self._info,
-        )
 
     def _pipeline(self) -> Pipeline:
         settings = self._settings

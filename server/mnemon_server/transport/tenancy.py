@@ -1,24 +1,28 @@
 """Whose call it is, and how a servicer gets the services of that tenant's vault."""
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import ServiceDescriptor
 
 from mnemon_server.domain.access import Role, check_tenant_of_keys
 from mnemon_server.domain.errors import PermissionDeniedError
 from mnemon_server.services.reading.answers import VECTORS_WEIGHT, WEIGHT, AnswerMemory, Room
 from mnemon_server.transport.errors import NotBegunError
-from mnemon_server.transport.interceptors.base import Context, current_call
+from mnemon_server.transport.interceptors.base import current_call
 
 if TYPE_CHECKING:
     from mnemon_server.services.leases import VaultLease
     from mnemon_server.services.vaults import VaultPool
 
 
-def tenant_of(context: Context) -> str:
+def tenant_of() -> str:
     """The tenant of the call: from its credential, never from its request. Without credentials, there is only one."""
     return current_call.get().principal.tenant
 
 
-def named_tenant(context: Context, tenant: str) -> str:
+def named_tenant(tenant: str) -> str:
     """The tenant that a request names: an operator's may name any, or none; all others only that of the caller.
 
     Raises:
@@ -39,20 +43,36 @@ def named_tenant(context: Context, tenant: str) -> str:
 class TenantServicer:
     """Base of the servicers that work on a vault. Answers UNAVAILABLE until the pool of vaults is attached."""
 
+    @classmethod
+    def _generated(cls) -> type:
+        """The generated class of the service."""
+        return next(base for base in cls.__mro__ if base.__module__.endswith("_pb2_grpc"))
+
+    @classmethod
+    def descriptor(cls) -> ServiceDescriptor:
+        """The service as its proto describes it."""
+        name = cls._generated().__name__.removesuffix("Servicer")
+        found: ServiceDescriptor = descriptor_pool.Default().FindServiceByName(f"mnemon.v1.{name}")
+        return found
+
     def __init__(self) -> None:
         self._vaults: VaultPool | None = None
         self._answers: AnswerMemory | None = None
+
+    def add_to(self, server: Any) -> None:
+        """Adds the methods of the service to a server of the runtime."""
+        generated = self._generated()
+        getattr(sys.modules[generated.__module__], f"add_{generated.__name__}_to_server")(self, server)
 
     def attach(self, vaults: "VaultPool", answers: AnswerMemory) -> None:
         """Serves these vaults from now on; its answers share that memory with those of the others."""
         self._vaults = vaults
         self._answers = answers
 
-    def room(self, context: Context, *, vectors: bool = False, copies: int = 1) -> Room:
+    def room(self, *, vectors: bool = False, copies: int = 1) -> Room:
         """The room for the answer to this call; the pipeline releases it once the answer is on its way.
 
         Args:
-            context: the call.
             vectors: whether its records come with their vectors.
             copies: how many times it holds the text of a record.
 
@@ -85,7 +105,7 @@ class TenantServicer:
         """
         return self.vaults.use(tenant)
 
-    def vault(self, context: Context) -> "VaultLease":
+    def vault(self) -> "VaultLease":
         """The open services of the caller's tenant, as the caller sees them, for as long as the block lasts. A method
         that concerns the whole tenant gets the whole vault.
 

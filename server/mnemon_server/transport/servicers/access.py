@@ -31,12 +31,12 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         asked = convert.read_create(request)
         if asked.role is Role.OPERATOR and current_call.get().principal.role is not Role.OPERATOR:
             raise PermissionDeniedError("only operators make keys of operators")
-        made = await self._keys.create(named_tenant(context, request.tenant), *asked)
+        made = await self._keys.create(named_tenant(request.tenant), *asked)
         return pb.CreateKeyResponse(key=convert.key_to_pb(made.key), secret=made.secret)
 
     async def ListKeys(self, request: pb.ListKeysRequest, context: Context) -> pb.ListKeysResponse:  # noqa: N802
         limit = convert.read_list(request)
-        request.tenant = named_tenant(context, request.tenant)
+        request.tenant = named_tenant(request.tenant)
         pages = PageTokens(self._keys.page_key, request)
         page = self._keys.list(request.tenant, after=pages.position(), limit=limit)
         keys = [convert.key_to_pb(key) for key in page.keys]
@@ -44,11 +44,11 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
 
     async def RotateKey(self, request: pb.RotateKeyRequest, context: Context) -> pb.RotateKeyResponse:  # noqa: N802
         overlap = convert.read_rotation(request)
-        made = await self._keys.rotate(named_tenant(context, request.tenant), request.key_id, overlap)
+        made = await self._keys.rotate(named_tenant(request.tenant), request.key_id, overlap)
         return pb.RotateKeyResponse(key=convert.key_to_pb(made.key), secret=made.secret)
 
     async def RevokeKey(self, request: pb.RevokeKeyRequest, context: Context) -> pb.RevokeKeyResponse:  # noqa: N802
-        tenant = named_tenant(context, request.tenant)
+        tenant = named_tenant(request.tenant)
         if not request.key_id:
             raise InvalidArgumentError.of("key_id", "is required")
         await self._keys.revoke(tenant, request.key_id, allow_missing=request.allow_missing)
@@ -60,13 +60,13 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         caller = current_call.get().principal
         grant = convert.read_grant(request, caller)
         self._check_subject(caller.tenant, grant.subject)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             made = await vault.grants.create(caller, grant)
         return pb.CreateGrantResponse(grant=convert.grant_to_pb(made))
 
     async def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:  # noqa: N802
         limit = convert.read_list(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.grants.list(current_call.get().principal, after=pages.position(), limit=limit)
         grants = [convert.grant_to_pb(grant) for grant in page.grants]
@@ -76,7 +76,7 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         self, request: pb.AcceptGrantRequest, context: Context
     ) -> pb.AcceptGrantResponse:
         grant_id = convert.read_grant_id(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             accepted = await vault.grants.accept(current_call.get().principal, grant_id)
         return pb.AcceptGrantResponse(grant=convert.grant_to_pb(accepted))
 
@@ -84,7 +84,7 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         self, request: pb.RevokeGrantRequest, context: Context
     ) -> pb.RevokeGrantResponse:
         grant_id = convert.read_grant_id(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             caller = current_call.get().principal
             await vault.grants.revoke(caller, grant_id, allow_missing=request.allow_missing)
         return pb.RevokeGrantResponse()

@@ -24,7 +24,7 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
         self, request: pb.ExportRecordsRequest, context: Context
     ) -> AsyncIterator[pb.ExportRecordsResponse]:
         selection = convert.read_export(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             # An export without these records would look complete.
             if vault.quarantine.hidden and current_call.get().principal.role < Role.ADMIN:
                 raise PermissionDeniedError(
@@ -42,7 +42,7 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
         async for request in request_iterator:
             start = start or convert.read_start(request)
             # An idle stream must not keep the vault open.
-            async with self.vault(context) as vault:
+            async with self.vault() as vault:
                 importing = vault.archive.begin_import(start)
                 convert.check_count(request)
                 async with piece_of_work():

@@ -19,7 +19,7 @@ class BackupServicer(TenantServicer, backup_pb2_grpc.BackupServiceServicer):
     ) -> AsyncIterator[pb.CreateBackupResponse]:
         # If the client leaves midway, the backup ends before the vault is released.
         async with (
-            self.vault(context) as vault,
+            self.vault() as vault,
             aclosing(vault.backups.create(convert.target_from_pb(request))) as messages,
         ):
             async for message in messages:

@@ -17,7 +17,7 @@ class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
         self, request: pb.GetBridgeStatusRequest, context: Context
     ) -> pb.GetBridgeStatusResponse:
         try:
-            async with self.vault(context) as vault:
+            async with self.vault() as vault:
                 return convert.status_to_pb(await vault.bridge.status())
         except Exception as error:  # noqa: BLE001 - this method answers whatever happens
             return pb.GetBridgeStatusResponse(state=common_pb2.STATE_STARTING, message=report(error).message)
@@ -25,7 +25,7 @@ class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
     async def GetRoutingPolicy(  # noqa: N802
         self, request: pb.GetRoutingPolicyRequest, context: Context
     ) -> pb.GetRoutingPolicyResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             policy = await vault.bridge.policy()
         return pb.GetRoutingPolicyResponse(policy=convert.policy_to_pb(policy))
 
@@ -33,7 +33,7 @@ class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
         self, request: pb.UpdateRoutingPolicyRequest, context: Context
     ) -> pb.UpdateRoutingPolicyResponse:
         policy = convert.read_update(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             updated = await vault.bridge.update_policy(
                 policy,
                 list(request.update_mask.paths),
@@ -46,20 +46,20 @@ class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
         self, request: pb.PreviewExtractionRequest, context: Context
     ) -> pb.PreviewExtractionResponse:
         asked = convert.read_preview(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             preview = await vault.bridge.preview_extraction(asked)
         return convert.preview_to_pb(preview)
 
     async def PauseBridge(  # noqa: N802
         self, request: pb.PauseBridgeRequest, context: Context
     ) -> pb.PauseBridgeResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             replayed = await vault.bridge.pause(request_id=request.request_id)
         return pb.PauseBridgeResponse(replayed=replayed)
 
     async def ResumeBridge(  # noqa: N802
         self, request: pb.ResumeBridgeRequest, context: Context
     ) -> pb.ResumeBridgeResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             replayed = await vault.bridge.resume(request_id=request.request_id)
         return pb.ResumeBridgeResponse(replayed=replayed)

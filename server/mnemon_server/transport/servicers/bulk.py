@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -19,6 +20,7 @@ REQUESTS_AHEAD, BYTES_AHEAD = 4, 4 << 20
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Value = TypeVar("Value")
+Vault = TypeVar("Vault")
 Written = TypeVar("Written")
 
 
@@ -117,6 +119,23 @@ class ReadAhead(Generic[Request, Response]):
         async with self._changed:
             change()
             self._changed.notify_all()
+
+
+def answer_each(
+    requests: AsyncIterator[Request],
+    vault: Callable[[], AbstractAsyncContextManager[Vault]],
+    work: Callable[[Vault, Request], Awaitable[Response]],
+    *,
+    keys: Callable[[Request], Collection[str]],
+) -> AsyncIterator[Response]:
+    """The answers to the requests of a stream, each by `work` on the open vault; `keys` as in ReadAhead."""
+
+    async def in_vault(request: Request) -> Response:
+        # An idle stream must not keep the vault open.
+        async with vault() as opened:
+            return await work(opened, request)
+
+    return ReadAhead(in_vault, keys=keys).run(requests)
 
 
 async def write_each(

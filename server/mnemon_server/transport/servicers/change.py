@@ -30,6 +30,6 @@ class ChangeServicer(TenantServicer, changes_pb2_grpc.ChangeServiceServicer):
 
     async def ListChanges(self, request: pb.ListChangesRequest, context: Context) -> pb.ListChangesResponse:  # noqa: N802
         query = convert.read_list(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             page = await vault.feed.list(query)
         return convert.page_to_pb(page)

@@ -16,7 +16,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
         self, request: pb.DetectConflictsRequest, context: Context
     ) -> pb.DetectConflictsResponse:
         detection = convert.read_detection(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             detected = await vault.conflicts.detect(
                 detection.candidate, rule=request.rule, detection=detection.changes, limit=detection.limit
             )
@@ -26,7 +26,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
         self, request: pb.ArbitrateConflictRequest, context: Context
     ) -> pb.ArbitrateConflictResponse:
         candidate, existing, changes = convert.read_arbitration(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             arbitrated = await vault.conflicts.arbitrate(candidate, existing, rule=request.rule, arbitration=changes)
         return convert.arbitrated_to_pb(arbitrated)
 
@@ -34,7 +34,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
         self, request: pb.MergeMemoriesRequest, context: Context
     ) -> pb.MergeMemoriesResponse:
         first, second, changes = convert.read_merge(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             merged = await vault.conflicts.merge(
                 first,
                 second,
@@ -49,14 +49,14 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
         self, request: pb.PreviewResolutionRequest, context: Context
     ) -> pb.PreviewResolutionResponse:
         memory = convert.read_preview(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             saved = await vault.conflicts.preview(memory, rule=request.rule)
         return convert.preview_to_pb(saved)
 
     async def UnmergeMemory(  # noqa: N802
         self, request: pb.UnmergeMemoryRequest, context: Context
     ) -> pb.UnmergeMemoryResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             unmerged = await vault.conflicts.unmerge(
                 memory_id=request.memory_id, decision_id=request.decision_id, request_id=request.request_id
             )
@@ -66,7 +66,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
         self, request: pb.ListDecisionsRequest, context: Context
     ) -> pb.ListDecisionsResponse:
         limit = convert.read_list(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.conflicts.list_decisions(
                 user=request.user,

@@ -17,7 +17,7 @@ class ConversationServicer(TenantServicer, conversation_pb2_grpc.ConversationSer
         self, request: pb.AppendMessagesRequest, context: Context
     ) -> pb.AppendMessagesResponse:
         messages = await convert.read_messages(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipts = await vault.conversations.append(
                 convert.read_key(request), messages, request_id=request.request_id
             )
@@ -26,17 +26,17 @@ class ConversationServicer(TenantServicer, conversation_pb2_grpc.ConversationSer
     async def ListMessages(  # noqa: N802
         self, request: pb.ListMessagesRequest, context: Context
     ) -> pb.ListMessagesResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             query = convert.read_query(request, pages.position())
-            page = await vault.conversations.messages(convert.read_key(request), query, room=self.room(context))
+            page = await vault.conversations.messages(convert.read_key(request), query, room=self.room())
         return await convert.page_to_pb(page, pages.next(page.next_position))
 
     async def ListConversations(  # noqa: N802
         self, request: pb.ListConversationsRequest, context: Context
     ) -> pb.ListConversationsResponse:
         limit = convert.read_limit(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.conversations.conversations(scope_of(request), after=pages.position(), limit=limit)
         return convert.conversations_to_pb(page, pages.next(page.next_position))
@@ -45,22 +45,22 @@ class ConversationServicer(TenantServicer, conversation_pb2_grpc.ConversationSer
         self, request: pb.GetConversationContextRequest, context: Context
     ) -> pb.GetConversationContextResponse:
         query = convert.read_context(request)
-        async with self.vault(context) as vault:
-            found = await vault.conversations.context(convert.read_key(request), query, room=self.room(context))
+        async with self.vault() as vault:
+            found = await vault.conversations.context(convert.read_key(request), query, room=self.room())
         return await convert.context_to_pb(found)
 
     async def DeleteMessages(  # noqa: N802
         self, request: pb.DeleteMessagesRequest, context: Context
     ) -> pb.DeleteMessagesResponse:
         which = convert.read_deleted(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pruned = await vault.conversations.delete(convert.read_key(request), which, request_id=request.request_id)
         return pb.DeleteMessagesResponse(deleted_count=pruned.count, replayed=pruned.replayed)
 
     async def DeleteConversation(  # noqa: N802
         self, request: pb.DeleteConversationRequest, context: Context
     ) -> pb.DeleteConversationResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pruned = await vault.conversations.delete_conversation(
                 convert.read_key(request), allow_missing=request.allow_missing, request_id=request.request_id
             )

@@ -25,10 +25,10 @@ class EraseServicer(TenantServicer, erase_pb2_grpc.EraseServiceServicer):
         self, request: pb.EraseRequest, context: Context
     ) -> AsyncIterator[pb.EraseResponse]:
         asked = convert.read_erase(request)
-        async with self.vault(context) as vault, aclosing(vault.erasure.erase(asked)) as messages:
+        async with self.vault() as vault, aclosing(vault.erasure.erase(asked)) as messages:
             first = await anext(messages)
             # It is running. Unlike an idle vault, one that is still erasing after its caller has left stays open.
-            self._keep_open(self.vault(context))
+            self._keep_open(self.vault())
             yield convert.message_to_pb(first)
             async for message in messages:
                 yield convert.message_to_pb(message)
@@ -36,14 +36,14 @@ class EraseServicer(TenantServicer, erase_pb2_grpc.EraseServiceServicer):
     async def ListErasures(  # noqa: N802
         self, request: pb.ListErasuresRequest, context: Context
     ) -> pb.ListErasuresResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipts = await vault.erasure.receipts()
         return pb.ListErasuresResponse(receipts=map(convert.receipt_to_pb, receipts))
 
     async def GetErasureKey(  # noqa: N802
         self, request: pb.GetErasureKeyRequest, context: Context
     ) -> pb.GetErasureKeyResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             return pb.GetErasureKeyResponse(public_key=vault.erasure.public_key)
 
     def _keep_open(self, lease: VaultLease) -> None:

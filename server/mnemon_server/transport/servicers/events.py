@@ -24,8 +24,6 @@ from mnemon_server.transport.tenancy import TenantServicer
 
 if TYPE_CHECKING:
     from mnemon_server.services.events.store import EventStore
-if TYPE_CHECKING:
-    from mnemon_server.services.events.store import EventStore
     from mnemon_server.services.leases import VaultLease
 
 
@@ -92,7 +90,7 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
         self, request: pb.RecordEventRequest, context: Context
     ) -> pb.RecordEventResponse:
         record = convert.read_record(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await _record(vault.episodic, record)
             known = await _known(vault.episodic, receipt) if receipt.duplicate else None
         return convert.recorded_to_pb(receipt, known)
@@ -101,43 +99,43 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
         self, request_iterator: AsyncIterator[pb.BulkRecordEventsRequest], context: Context
     ) -> AsyncIterator[pb.BulkRecordEventsResponse]:
         # EventRuns keeps the order.
-        runs = ReadAhead(EventRuns(lambda: self.vault(context)).record, keys=lambda _: ())
+        runs = ReadAhead(EventRuns(self.vault).record, keys=lambda _: ())
         async for outcomes in runs.run(request_iterator):
             yield await convert.results_to_pb(outcomes)
 
     async def QueryWindow(self, request: pb.QueryWindowRequest, context: Context) -> Encoded:  # noqa: N802
         query, view = convert.read_window(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request, "limit")
             query = replace(query, after=pages.event_position())
-            page = await vault.episodic.window(query, room=self.room(context))
+            page = await vault.episodic.window(query, room=self.room())
         return convert.window_to_bytes(page, pages.next(page.next_position), view)
 
     async def ListRecentEvents(  # noqa: N802
         self, request: pb.ListRecentEventsRequest, context: Context
     ) -> Encoded:
         where, limit = convert.read_recent(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
-            page = await vault.episodic.recent(where, pages.event_position(), limit, room=self.room(context))
+            page = await vault.episodic.recent(where, pages.event_position(), limit, room=self.room())
         return convert.recent_to_bytes(page, pages.next(page.next_position))
 
     async def SummarizeRange(  # noqa: N802
         self, request: pb.SummarizeRangeRequest, context: Context
     ) -> pb.SummarizeRangeResponse:
         where = convert.read_summary(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             summary = await vault.episodic.summarize(where)
         return convert.summary_to_pb(summary)
 
     async def GetEvent(self, request: pb.GetEventRequest, context: Context) -> pb.GetEventResponse:  # noqa: N802
-        async with self.vault(context) as vault:
-            event = await vault.episodic.get(request.event_id, room=self.room(context))
+        async with self.vault() as vault:
+            event = await vault.episodic.get(request.event_id, room=self.room())
         return convert.event_to_pb(event)
 
     async def PruneEvents(self, request: pb.PruneEventsRequest, context: Context) -> pb.PruneEventsResponse:  # noqa: N802
         target = convert.read_pruning(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pruned = await vault.episodic.prune(
                 before=target.before,
                 where=target.where,
@@ -151,7 +149,7 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
     async def CompactTimeline(  # noqa: N802
         self, request: pb.CompactTimelineRequest, context: Context
     ) -> AsyncIterator[pb.CompactTimelineResponse]:
-        async with self.vault(context) as vault, aclosing(vault.episodic.compact(request.request_id)) as steps:
+        async with self.vault() as vault, aclosing(vault.episodic.compact(request.request_id)) as steps:
             async for progress in steps:
                 yield convert.progress_to_pb(progress)
 
@@ -159,7 +157,7 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
         self, request: pb.GetTimelineStatusRequest, context: Context
     ) -> pb.GetTimelineStatusResponse:
         try:
-            async with self.vault(context) as vault:
+            async with self.vault() as vault:
                 return convert.status_to_pb(await vault.episodic.status())
         except Exception as error:  # noqa: BLE001 - this method answers whatever happens
             return pb.GetTimelineStatusResponse(state=common_pb2.STATE_STARTING, message=report(error).message)

@@ -19,14 +19,14 @@ from mnemon_server.transport.convert.shared.reader import check_bulk, expected_r
 from mnemon_server.transport.interceptors.base import Context, request_bytes
 from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.past import known
-from mnemon_server.transport.servicers.bulk import ReadAhead, write_taken
+from mnemon_server.transport.servicers.bulk import answer_each, write_taken
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.status import Failure
 from mnemon_server.transport.tenancy import TenantServicer
 from mnemon_server.wire.values import receipt_to_pb
 
 if TYPE_CHECKING:
-    from mnemon_server.services.facts.store import FactStore
+    from mnemon_server.services.vaults import OpenVault
 
 
 class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
@@ -34,41 +34,33 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
 
     async def PutFact(self, request: pb.PutFactRequest, context: Context) -> pb.PutFactResponse:  # noqa: N802 - the promises of the methods are in the proto
         put = await converted(convert.read_put, request, request_bytes())
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.facts.put(put)
         return await converted(convert.put_to_pb, receipt, request_bytes())
 
-    async def BulkPutFacts(  # noqa: N802
+    def BulkPutFacts(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkPutFactsRequest], context: Context
     ) -> AsyncIterator[pb.BulkPutFactsResponse]:
-        async def work(request: pb.BulkPutFactsRequest) -> pb.BulkPutFactsResponse:
-            # An idle stream must not keep the vault open.
-            async with self.vault(context) as vault:
-                return await _put_run(vault.facts, request)
-
-        async for response in ReadAhead(work, keys=_changed).run(request_iterator):
-            yield response
+        return answer_each(request_iterator, self.vault, _put_run, keys=_changed)
 
     async def GetFact(self, request: pb.GetFactRequest, context: Context) -> Encoded:  # noqa: N802
         namespace = convert.read_name(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.FACT)
-            reading = then.vault.facts.get(
-                namespace, request.key, versions=request.show_versions, room=self.room(context)
-            )
+            reading = then.vault.facts.get(namespace, request.key, versions=request.show_versions, room=self.room())
             fact = await then.found(reading)
         return await convert.got_to_bytes(fact, history_incomplete=then.is_incomplete)
 
     async def BatchGetFacts(self, request: pb.BatchGetFactsRequest, context: Context) -> Encoded:  # noqa: N802
         names = await convert.read_names(request)
-        async with self.vault(context) as vault:
-            batch = await vault.facts.get_many(names, room=self.room(context))
+        async with self.vault() as vault:
+            batch = await vault.facts.get_many(names, room=self.room())
         return await convert.batch_to_bytes(batch)
 
     async def SearchFacts(self, request: pb.SearchFactsRequest, context: Context) -> Encoded:  # noqa: N802
         query = await converted(convert.read_search, request, request_bytes())
-        room = self.room(context, vectors=query.view is View.FULL)
-        async with self.vault(context) as vault:
+        room = self.room(vectors=query.view is View.FULL)
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.FACT)
             answer = await then.vault.facts.search(query, room=room)
         return await convert.answer_to_bytes(
@@ -77,13 +69,13 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
 
     async def RenewFacts(self, request: pb.RenewFactsRequest, context: Context) -> pb.RenewFactsResponse:  # noqa: N802
         names = await convert.read_renewal(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.facts.renew(names, request_id=request.request_id)
         return convert.renewals_to_pb(receipt)
 
     async def ListFacts(self, request: pb.ListFactsRequest, context: Context) -> Encoded:  # noqa: N802
         where, limit = await converted(convert.read_list, request, request_bytes())
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.FACT)
             pages = PageTokens(vault.page_key, request)
             page = await then.vault.facts.list(
@@ -91,7 +83,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
                 after=pages.position(),
                 limit=limit,
                 versions=request.show_versions,
-                room=self.room(context),
+                room=self.room(),
             )
         return await convert.page_to_bytes(page, pages.next, history_incomplete=then.is_incomplete)
 
@@ -99,7 +91,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         self, request: pb.ListNamespacesRequest, context: Context
     ) -> pb.ListNamespacesResponse:
         limit = convert.read_namespaces(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.facts.namespaces(
                 prefix=tuple(request.prefix),
@@ -112,14 +104,14 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
 
     async def ListFactVersions(self, request: pb.ListFactVersionsRequest, context: Context) -> Encoded:  # noqa: N802
         record, limit = convert.read_record(request), versions.read_list(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.history.list(
                 RecordKind.FACT,
                 record,
                 after=pages.position(),
                 limit=limit,
-                room=self.room(context),
+                room=self.room(),
             )
         return await convert.versions_to_bytes(page, pages.next(page.next_position))
 
@@ -127,14 +119,14 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         self, request: pb.RestoreFactVersionRequest, context: Context
     ) -> pb.RestoreFactVersionResponse:
         asked = versions.read_restoration(request, RecordKind.FACT, convert.read_record(request))
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = replace(await vault.history.restore(asked), id=request.key)
             fact = await vault.facts.get(Namespace(request.namespace), request.key)
         return await converted(convert.restored_to_pb, FactReceipt(receipt, fact), LARGE_BYTES)
 
     async def DeleteFact(self, request: pb.DeleteFactRequest, context: Context) -> pb.DeleteFactResponse:  # noqa: N802
         namespace, ack = convert.read_deletion(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.facts.delete(
                 namespace,
                 request.key,
@@ -147,15 +139,15 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
 
     async def DeleteFacts(self, request: pb.DeleteFactsRequest, context: Context) -> pb.DeleteFactsResponse:  # noqa: N802
         where = await converted(convert.read_deletions, request, request_bytes())
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.facts.delete_many(where, dry_run=request.dry_run, request_id=request.request_id)
         return convert.deleted_to_pb(receipt)
 
 
-async def _put_run(store: "FactStore", request: pb.BulkPutFactsRequest) -> pb.BulkPutFactsResponse:
+async def _put_run(vault: "OpenVault", request: pb.BulkPutFactsRequest) -> pb.BulkPutFactsResponse:
     """One request of the bulk stream."""
     check_bulk(request.requests)
-    outcomes = await write_taken(await _taken(request.requests), write=store.put_many)
+    outcomes = await write_taken(await _taken(request.requests), write=vault.facts.put_many)
     return convert.put_results_to_pb(outcomes)
 
 

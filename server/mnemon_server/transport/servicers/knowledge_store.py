@@ -14,13 +14,13 @@ from mnemon_server.transport.convert.shared.reader import check_bulk, expected_r
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.past import known
-from mnemon_server.transport.servicers.bulk import ReadAhead, write_each
+from mnemon_server.transport.servicers.bulk import answer_each, write_each
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
 from mnemon_server.wire.values import filter_notes_to_pb, receipt_to_pb
 
 if TYPE_CHECKING:
-    from mnemon_server.services.documents.store import DocumentStore
+    from mnemon_server.services.vaults import OpenVault
 
 
 class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeStoreServiceServicer):
@@ -30,26 +30,20 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         self, request: pb.IndexDocumentRequest, context: Context
     ) -> pb.IndexDocumentResponse:
         index = convert.read_index(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.documents.index(index)
         return pb.IndexDocumentResponse(receipt=receipt_to_pb(receipt))
 
-    async def BulkIndexDocuments(  # noqa: N802
+    def BulkIndexDocuments(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkIndexDocumentsRequest], context: Context
     ) -> AsyncIterator[pb.BulkIndexDocumentsResponse]:
-        async def work(request: pb.BulkIndexDocumentsRequest) -> pb.BulkIndexDocumentsResponse:
-            # An idle stream must not keep the vault open.
-            async with self.vault(context) as vault:
-                return await _index_run(vault.documents, request)
-
-        async for response in ReadAhead(work, keys=_doc_ids).run(request_iterator):
-            yield response
+        return answer_each(request_iterator, self.vault, _index_run, keys=_doc_ids)
 
     async def UpdateDocument(  # noqa: N802
         self, request: pb.UpdateDocumentRequest, context: Context
     ) -> pb.UpdateDocumentResponse:
         change = convert.read_update(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.documents.update(change)
         return pb.UpdateDocumentResponse(receipt=receipt_to_pb(receipt))
 
@@ -57,8 +51,8 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         self, request: pb.SearchDocumentsRequest, context: Context
     ) -> pb.SearchDocumentsResponse:
         query = convert.read_search(request)
-        room = self.room(context, vectors=query.view is View.FULL)
-        async with self.vault(context) as vault:
+        room = self.room(vectors=query.view is View.FULL)
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.DOCUMENT)
             answer = await then.vault.documents.search(query, room=room)
         response = await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
@@ -67,8 +61,8 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
 
     async def GetDocument(self, request: pb.GetDocumentRequest, context: Context) -> pb.GetDocumentResponse:  # noqa: N802
         view = convert.read_view(request)
-        room = self.room(context, vectors=view is View.FULL)
-        async with self.vault(context) as vault:
+        room = self.room(vectors=view is View.FULL)
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.DOCUMENT)
             document = await then.found(then.vault.documents.get(request.doc_id, view=view, room=room))
         found = convert.document_to_pb(document, view)
@@ -78,7 +72,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         self, request: pb.ListDocumentsRequest, context: Context
     ) -> pb.ListDocumentsResponse:
         where, limit, view = convert.read_list(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.DOCUMENT)
             pages = PageTokens(vault.page_key, request)
             page = await then.vault.documents.list(
@@ -86,7 +80,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
                 after=pages.position(),
                 limit=limit,
                 view=view,
-                room=self.room(context, vectors=view is View.FULL),
+                room=self.room(vectors=view is View.FULL),
             )
         response = await convert.page_to_pb(page, view, pages.next(page.next_position))
         response.history_incomplete = then.is_incomplete
@@ -96,7 +90,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         self, request: pb.CountDocumentsRequest, context: Context
     ) -> pb.CountDocumentsResponse:
         where = convert.read_count(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             count, notes = await vault.documents.count(where)
         return pb.CountDocumentsResponse(count=count, **filter_notes_to_pb(notes))
 
@@ -104,10 +98,10 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         self, request: pb.ListDocumentVersionsRequest, context: Context
     ) -> pb.ListDocumentVersionsResponse:
         limit = versions.read_list(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.history.list(
-                RecordKind.DOCUMENT, request.doc_id, after=pages.position(), limit=limit, room=self.room(context)
+                RecordKind.DOCUMENT, request.doc_id, after=pages.position(), limit=limit, room=self.room()
             )
         response = pb.ListDocumentVersionsResponse(next_page_token=pages.next(page.next_position))
         documents = [version.document for version in page.versions]
@@ -118,7 +112,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         self, request: pb.RestoreDocumentVersionRequest, context: Context
     ) -> pb.RestoreDocumentVersionResponse:
         asked = versions.read_restoration(request, RecordKind.DOCUMENT, request.doc_id)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.history.restore(asked)
         return pb.RestoreDocumentVersionResponse(receipt=receipt_to_pb(receipt))
 
@@ -126,7 +120,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         self, request: pb.DeleteDocumentRequest, context: Context
     ) -> pb.DeleteDocumentResponse:
         ack = convert.read_deletion(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.documents.delete(
                 request.doc_id,
                 request_id=request.request_id,
@@ -140,7 +134,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         self, request: pb.DeleteDocumentsRequest, context: Context
     ) -> pb.DeleteDocumentsResponse:
         where, ack = convert.read_deletions(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.documents.delete_many(
                 where, dry_run=request.dry_run, request_id=request.request_id, ack=ack
             )
@@ -149,22 +143,22 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def RebuildIndex(  # noqa: N802
         self, request: pb.RebuildIndexRequest, context: Context
     ) -> AsyncIterator[pb.RebuildIndexResponse]:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             async for progress in vault.documents.rebuild_index():
                 yield pb.RebuildIndexResponse(done=progress.done, total=progress.total)
 
     async def CheckHealth(self, request: pb.CheckHealthRequest, context: Context) -> pb.CheckHealthResponse:  # noqa: N802
         try:
-            async with self.vault(context) as vault:
+            async with self.vault() as vault:
                 return convert.health_to_pb(await vault.documents.check_health())
         except Exception as error:  # noqa: BLE001 - this method answers whatever happens
             return pb.CheckHealthResponse(state=common_pb2.STATE_UNAVAILABLE, message=report(error).message)
 
 
-async def _index_run(store: "DocumentStore", request: pb.BulkIndexDocumentsRequest) -> pb.BulkIndexDocumentsResponse:
+async def _index_run(vault: "OpenVault", request: pb.BulkIndexDocumentsRequest) -> pb.BulkIndexDocumentsResponse:
     """One request of the bulk stream."""
     check_bulk(request.requests)
-    outcomes = await write_each(request.requests, read=convert.read_index, write=store.index_many)
+    outcomes = await write_each(request.requests, read=convert.read_index, write=vault.documents.index_many)
     return convert.index_results_to_pb((item.document.doc_id for item in request.requests), outcomes)
 
 

@@ -14,13 +14,13 @@ from mnemon_server.transport.convert.shared.reader import check_bulk, expected_r
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.past import known
-from mnemon_server.transport.servicers.bulk import ReadAhead, write_each
+from mnemon_server.transport.servicers.bulk import answer_each, write_each
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
 from mnemon_server.wire.values import receipt_to_pb
 
 if TYPE_CHECKING:
-    from mnemon_server.services.memories.store import MemoryStore
+    from mnemon_server.services.vaults import OpenVault
 
 
 class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
@@ -30,25 +30,19 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request: pb.CreateMemoryRequest, context: Context
     ) -> pb.CreateMemoryResponse:
         creation = convert.read_create(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.memories.create(creation)
         return convert.fill_change(pb.CreateMemoryResponse(), receipt)
 
-    async def BulkCreateMemories(  # noqa: N802
+    def BulkCreateMemories(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkCreateMemoriesRequest], context: Context
     ) -> AsyncIterator[pb.BulkCreateMemoriesResponse]:
-        async def work(request: pb.BulkCreateMemoriesRequest) -> pb.BulkCreateMemoriesResponse:
-            # An idle stream must not keep the vault open.
-            async with self.vault(context) as vault:
-                return await _create_run(vault.memories, request)
-
-        async for response in ReadAhead(work, keys=_request_ids).run(request_iterator):
-            yield response
+        return answer_each(request_iterator, self.vault, _create_run, keys=_request_ids)
 
     async def GetMemory(self, request: pb.GetMemoryRequest, context: Context) -> pb.GetMemoryResponse:  # noqa: N802
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.MEMORY)
-            memory = await then.found(then.vault.memories.get(request.memory_id, room=self.room(context)))
+            memory = await then.found(then.vault.memories.get(request.memory_id, room=self.room()))
         response = pb.GetMemoryResponse(history_incomplete=then.is_incomplete)
         convert.fill_memory(response.memory, memory)
         return response
@@ -57,7 +51,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request: pb.ListMemoriesRequest, context: Context
     ) -> pb.ListMemoriesResponse:
         where, limit = convert.read_list(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.MEMORY)
             pages = PageTokens(vault.page_key, request)
             page = await then.vault.memories.list(
@@ -65,7 +59,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
                 after=pages.position(),
                 limit=limit,
                 show_deleted=request.show_deleted,
-                room=self.room(context),
+                room=self.room(),
             )
         response = await convert.page_to_pb(page, pages.next(page.next_position))
         response.history_incomplete = then.is_incomplete
@@ -75,8 +69,8 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request: pb.SearchMemoriesRequest, context: Context
     ) -> pb.SearchMemoriesResponse:
         query = convert.read_search(request)
-        room = self.room(context, vectors=query.view is View.FULL)
-        async with self.vault(context) as vault:
+        room = self.room(vectors=query.view is View.FULL)
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.MEMORY)
             answer = await then.vault.memories.search(query, room=room)
         response = await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
@@ -87,14 +81,14 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request: pb.UpdateMemoryRequest, context: Context
     ) -> pb.UpdateMemoryResponse:
         change = convert.read_update(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.memories.update(change)
         return convert.fill_change(pb.UpdateMemoryResponse(), receipt)
 
     async def ReinforceMemory(  # noqa: N802
         self, request: pb.ReinforceMemoryRequest, context: Context
     ) -> pb.ReinforceMemoryResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.memories.reinforce(
                 request.memory_id,
                 request_id=request.request_id,
@@ -106,7 +100,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request: pb.DeleteMemoryRequest, context: Context
     ) -> pb.DeleteMemoryResponse:
         ack = convert.read_deletion(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.memories.delete(
                 request.memory_id,
                 request_id=request.request_id,
@@ -119,7 +113,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def UndeleteMemory(  # noqa: N802
         self, request: pb.UndeleteMemoryRequest, context: Context
     ) -> pb.UndeleteMemoryResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.memories.undelete(
                 request.memory_id,
                 request_id=request.request_id,
@@ -131,7 +125,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request: pb.PurgeMemoriesRequest, context: Context
     ) -> pb.PurgeMemoriesResponse:
         where = convert.read_purge(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.memories.purge(
                 where,
                 only_deleted=request.only_deleted,
@@ -144,14 +138,14 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request: pb.ListMemoryVersionsRequest, context: Context
     ) -> pb.ListMemoryVersionsResponse:
         limit = versions.read_list(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.history.list(
                 RecordKind.MEMORY,
                 request.memory_id,
                 after=pages.position(),
                 limit=limit,
-                room=self.room(context),
+                room=self.room(),
             )
             memories = [vault.memories.as_it_was(version) for version in page.versions]
         response = pb.ListMemoryVersionsResponse(next_page_token=pages.next(page.next_position))
@@ -162,7 +156,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request: pb.RestoreMemoryVersionRequest, context: Context
     ) -> pb.RestoreMemoryVersionResponse:
         asked = versions.read_restoration(request, RecordKind.MEMORY, request.memory_id)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.memories.shown(await vault.history.restore(asked))
         return convert.fill_change(pb.RestoreMemoryVersionResponse(), receipt)
 
@@ -170,7 +164,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request: pb.CountMemoriesRequest, context: Context
     ) -> pb.CountMemoriesResponse:
         where = convert.read_count(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             count = await vault.memories.count(where, show_deleted=request.show_deleted)
         return pb.CountMemoriesResponse(count=count)
 
@@ -178,7 +172,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         self, request: pb.ForecastMemoriesRequest, context: Context
     ) -> pb.ForecastMemoriesResponse:
         fading = convert.read_forecast(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.memories.forecast(
                 fading.where,
@@ -186,25 +180,25 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
                 by=fading.by,
                 after=pages.position(),
                 limit=fading.limit,
-                room=self.room(context),
+                room=self.room(),
             )
         return await convert.forecast_to_pb(page, pages.next(page.next_position))
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:  # noqa: N802
         try:
-            async with self.vault(context) as vault:
+            async with self.vault() as vault:
                 return convert.status_to_pb(await vault.memories.status())
         except Exception as error:  # noqa: BLE001 - this method answers whatever happens
             return pb.GetStatusResponse(state=common_pb2.STATE_UNAVAILABLE, message=report(error).message)
 
 
-async def _create_run(store: "MemoryStore", request: pb.BulkCreateMemoriesRequest) -> pb.BulkCreateMemoriesResponse:
+async def _create_run(vault: "OpenVault", request: pb.BulkCreateMemoriesRequest) -> pb.BulkCreateMemoriesResponse:
     """One request of the bulk stream."""
     check_bulk(request.requests)
     outcomes = await write_each(
         request.requests,
         read=convert.read_create,
-        write=store.create_many,
+        write=vault.memories.create_many,
     )
     return convert.create_results_to_pb(outcomes)
 

@@ -14,9 +14,9 @@ class RecallServicer(TenantServicer, recall_pb2_grpc.RecallServiceServicer):
 
     async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:  # noqa: N802 - see the proto
         query = convert.read_recall(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             then = await known(vault, request)
-            answer = await then.vault.recall.recall(query, room=self.room(context))
+            answer = await then.vault.recall.recall(query, room=self.room())
         response = await convert.answer_to_pb(answer, query.view)
         response.history_incomplete = then.is_incomplete
         return response

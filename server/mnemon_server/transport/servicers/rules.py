@@ -17,18 +17,18 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
         self, request: pb.RegisterRuleRequest, context: Context
     ) -> pb.RegisterRuleResponse:
         rule = convert.read_rule(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.rules.register(rule, request_id=request.request_id)
         return convert.fill_receipt(pb.RegisterRuleResponse(), receipt)
 
     async def GetRule(self, request: pb.GetRuleRequest, context: Context) -> pb.GetRuleResponse:  # noqa: N802
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.rules.get(request.name)
         return convert.fill_receipt(pb.GetRuleResponse(), receipt)
 
     async def UpdateRule(self, request: pb.UpdateRuleRequest, context: Context) -> pb.UpdateRuleResponse:  # noqa: N802
         changes, mask = convert.read_update(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.rules.update(
                 changes,
                 mask=mask,
@@ -38,7 +38,7 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
         return convert.fill_receipt(pb.UpdateRuleResponse(), receipt)
 
     async def DeleteRule(self, request: pb.DeleteRuleRequest, context: Context) -> pb.DeleteRuleResponse:  # noqa: N802
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             deleted = await vault.rules.delete(
                 request.name,
                 force=request.force,
@@ -50,7 +50,7 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
 
     async def ListRules(self, request: pb.ListRulesRequest, context: Context) -> pb.ListRulesResponse:  # noqa: N802
         order, limit = convert.read_list(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.rules.list(order, after=pages.position(), limit=limit)
         return convert.page_to_pb(page, pages.next(page.next_position))
@@ -59,7 +59,7 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
         self, request: pb.FindMatchingRuleRequest, context: Context
     ) -> pb.FindMatchingRuleResponse:
         candidate, existing = convert.read_pair(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             rule = await vault.rules.find_matching(candidate, existing)
         response = pb.FindMatchingRuleResponse()
         convert.fill_resolved(response.rule, rule)
@@ -68,20 +68,20 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
     async def ResolveRule(  # noqa: N802
         self, request: pb.ResolveRuleRequest, context: Context
     ) -> pb.ResolveRuleResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             rule = await vault.rules.resolve(request.name)
         return convert.resolved_to_pb(rule)
 
     async def ExportRules(  # noqa: N802
         self, request: pb.ExportRulesRequest, context: Context
     ) -> pb.ExportRulesResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             rules, version = await vault.rules.export()
         return convert.export_to_pb(rules, version)
 
     async def LoadRules(self, request: pb.LoadRulesRequest, context: Context) -> pb.LoadRulesResponse:  # noqa: N802
         rules = convert.read_load(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             loaded = await vault.rules.load(
                 rules,
                 replace_all=request.replace_all,
@@ -91,6 +91,6 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
         return convert.loaded_to_pb(loaded)
 
     async def ResetRules(self, request: pb.ResetRulesRequest, context: Context) -> pb.ResetRulesResponse:  # noqa: N802
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             version = await vault.rules.reset(request_id=request.request_id)
         return pb.ResetRulesResponse(registry_version=version)

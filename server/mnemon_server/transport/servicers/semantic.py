@@ -15,13 +15,13 @@ from mnemon_server.transport.convert.shared.reader import check_bulk, expected_r
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.past import known
-from mnemon_server.transport.servicers.bulk import ReadAhead, write_each
+from mnemon_server.transport.servicers.bulk import answer_each, write_each
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
 from mnemon_server.wire.values import receipt_to_pb
 
 if TYPE_CHECKING:
-    from mnemon_server.services.semantic.store import SemanticStore
+    from mnemon_server.services.vaults import OpenVault
 
 
 class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceServicer):
@@ -31,27 +31,21 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         self, request: pb.SaveSemanticMemoryRequest, context: Context
     ) -> pb.SaveSemanticMemoryResponse:
         save = convert.read_save(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             saved = await vault.semantic.save(save)
         return convert.saved_to_pb(saved)
 
-    async def BulkSaveSemanticMemories(  # noqa: N802
+    def BulkSaveSemanticMemories(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkSaveSemanticMemoriesRequest], context: Context
     ) -> AsyncIterator[pb.BulkSaveSemanticMemoriesResponse]:
-        async def work(request: pb.BulkSaveSemanticMemoriesRequest) -> pb.BulkSaveSemanticMemoriesResponse:
-            # An idle stream must not keep the vault open.
-            async with self.vault(context) as vault:
-                return await _save_run(vault.semantic, request)
-
-        async for response in ReadAhead(work, keys=_users).run(request_iterator):
-            yield response
+        return answer_each(request_iterator, self.vault, _save_run, keys=_users)
 
     async def SearchSimilar(  # noqa: N802
         self, request: pb.SearchSimilarRequest, context: Context
     ) -> pb.SearchSimilarResponse:
         query = convert.read_search(request)
-        room = self.room(context, vectors=query.view is View.FULL)
-        async with self.vault(context) as vault:
+        room = self.room(vectors=query.view is View.FULL)
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.SEMANTIC)
             answer = await then.vault.semantic.search(query, room=room)
         response = await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
@@ -62,9 +56,9 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         self, request: pb.GetSemanticMemoryRequest, context: Context
     ) -> pb.GetSemanticMemoryResponse:
         view = convert.read_view(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.SEMANTIC)
-            reading = then.vault.semantic.get(request.memory_id, embedding=view is View.FULL, room=self.room(context))
+            reading = then.vault.semantic.get(request.memory_id, embedding=view is View.FULL, room=self.room())
             memory = await then.found(reading)
         response = pb.GetSemanticMemoryResponse(history_incomplete=then.is_incomplete)
         convert.fill_view(response.memory, memory, view)
@@ -74,7 +68,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         self, request: pb.ListSemanticMemoriesRequest, context: Context
     ) -> pb.ListSemanticMemoriesResponse:
         where, limit = convert.read_list(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             then = await known(vault, request, RecordKind.SEMANTIC)
             pages = PageTokens(vault.page_key, request)
             page = await then.vault.semantic.list(
@@ -82,7 +76,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
                 after=pages.position(),
                 limit=limit,
                 show_superseded=request.show_superseded,
-                room=self.room(context),
+                room=self.room(),
             )
         response = await convert.page_to_pb(page, pages.next(page.next_position))
         response.history_incomplete = then.is_incomplete
@@ -92,10 +86,10 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         self, request: pb.ListSemanticMemoryVersionsRequest, context: Context
     ) -> pb.ListSemanticMemoryVersionsResponse:
         limit = versions.read_list(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.history.list(
-                RecordKind.SEMANTIC, request.memory_id, after=pages.position(), limit=limit, room=self.room(context)
+                RecordKind.SEMANTIC, request.memory_id, after=pages.position(), limit=limit, room=self.room()
             )
         response = pb.ListSemanticMemoryVersionsResponse(next_page_token=pages.next(page.next_position))
         statements = [to_semantic(version.document) for version in page.versions]
@@ -106,7 +100,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         self, request: pb.RestoreSemanticMemoryVersionRequest, context: Context
     ) -> pb.RestoreSemanticMemoryVersionResponse:
         asked = versions.read_restoration(request, RecordKind.SEMANTIC, request.memory_id)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             receipt = await vault.history.restore(asked)
             memory = await vault.semantic.get(receipt.id)
         response = pb.RestoreSemanticMemoryVersionResponse(receipt=receipt_to_pb(receipt))
@@ -117,7 +111,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         self, request: pb.DeleteSemanticMemoriesRequest, context: Context
     ) -> pb.DeleteSemanticMemoriesResponse:
         where = convert.read_deletion(request)
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             deleted = await vault.semantic.delete(
                 tuple(request.memory_ids),
                 where,
@@ -132,7 +126,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         self, request: pb.GetIndexStatusRequest, context: Context
     ) -> pb.GetIndexStatusResponse:
         try:
-            async with self.vault(context) as vault:
+            async with self.vault() as vault:
                 return convert.status_to_pb(await vault.semantic.status())
         except Exception as error:  # noqa: BLE001 - this method answers whatever happens
             return pb.GetIndexStatusResponse(state=common_pb2.STATE_STARTING, message=report(error).message)
@@ -140,20 +134,20 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
     async def CreateSnapshot(  # noqa: N802
         self, request: pb.CreateSnapshotRequest, context: Context
     ) -> pb.CreateSnapshotResponse:
-        async with self.vault(context) as vault:
+        async with self.vault() as vault:
             snapshot = await vault.semantic.create_snapshot(request_id=request.request_id)
         return convert.snapshot_to_pb(snapshot)
 
 
 async def _save_run(
-    store: "SemanticStore", request: pb.BulkSaveSemanticMemoriesRequest
+    vault: "OpenVault", request: pb.BulkSaveSemanticMemoriesRequest
 ) -> pb.BulkSaveSemanticMemoriesResponse:
     """One request of the bulk stream."""
     check_bulk(request.requests)
     outcomes = await write_each(
         request.requests,
         read=convert.read_save,
-        write=store.save_many,
+        write=vault.semantic.save_many,
     )
     return convert.save_results_to_pb(outcomes)
 

@@ -64,9 +64,9 @@ class TenantRegistryServicer(TenantServicer, tenant_pb2_grpc.TenantServiceServic
         return pb.DeleteTenantResponse()
 
     async def GetUsage(self, request: pb.GetUsageRequest, context: Context) -> pb.GetUsageResponse:  # noqa: N802
-        tenant = named_tenant(context, request.tenant)
+        tenant = named_tenant(request.tenant)
         # The only tenant of a server without authentication is in no registry.
-        if tenant != tenant_of(context) or not tenant:
+        if tenant != tenant_of() or not tenant:
             found = await self._tenants.get(tenant)
             if found.deleted_at is not None:
                 raise InvalidOperationError(f"the tenant {tenant!r} was deleted; its files are being removed")
