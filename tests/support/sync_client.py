@@ -25,11 +25,10 @@ SUBSTITUTIONS = [
     (r"\bfor one event loop at a time\b", "safe to share between threads"),
     (r"\ban async iterator\b", "an iterator"),
     # Types.
-    (r"\nif TYPE_CHECKING:\n(    from \S+ import \w+AsyncStub\n)+", ""),
-    (r'"(\w+)AsyncStub"', r"\1Stub"),
     (r"\bIterable\[(.+)\] \| AsyncIterable\[\1\]", r"Iterable[\1]"),
     (r"\bAsyncGenerator\[(.+), None\]", r"Generator[\1, None, None]"),
     (r"\bgrpc\.aio\.AioRpcError\b", "grpc.RpcError"),
+    (r"\bgrpc\.aio\.", "grpc."),
     # Statements.
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),

@@ -2,23 +2,17 @@
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
-
-import grpc
+from typing import Any
 
 from mnemon import _archive_lines as lines
 from mnemon._archive_import import ImportRecords, Line, LineSorter
 from mnemon._async.bulk import each_of, send_all
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._bulk import ANSWER_TIMEOUT_S
-from mnemon._status import error_from_call
 from mnemon._values import documents as values
 from mnemon._values.archive import ArchiveLine, ImportConflict, ImportResult
 from mnemon.v1 import archive_pb2 as pb
 from mnemon.v1.archive_pb2_grpc import ArchiveServiceStub
-
-if TYPE_CHECKING:
-    from mnemon.v1.archive_pb2_grpc import ArchiveServiceAsyncStub
 
 Lines = Iterable[ArchiveLine | str | bytes] | AsyncIterable[ArchiveLine | str | bytes]
 
@@ -31,6 +25,8 @@ class AsyncArchive(AsyncService):
             async for line in memory.archive.export():
                 file.write(json.dumps(line, ensure_ascii=False) + "\\n")
     """
+
+    _stub = Stub(ArchiveServiceStub)
 
     async def export(
         self,
@@ -54,16 +50,10 @@ class AsyncArchive(AsyncService):
             selection=lines.selection_to_pb(kinds, namespace, scope, exact_namespace=exact_namespace),
             omit_vectors=not vectors,
         )
-        await self._connection.authorize()
-        stream = self._stub.ExportRecords(request, timeout=timeout)
-        try:
-            async for response in stream:
+        async with aclosing(self._stream(self._stub.ExportRecords, request, timeout)) as responses:
+            async for response in responses:
                 for line in lines.lines_of(response):
                     yield line
-        except grpc.aio.AioRpcError as error:
-            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
-        finally:
-            stream.cancel()
 
     async def import_(
         self,
@@ -91,10 +81,6 @@ class AsyncArchive(AsyncService):
             async for result in results:
                 yield result
         sorter.check_end()
-
-    @property
-    def _stub(self) -> "ArchiveServiceAsyncStub":
-        return self._connection.stub(ArchiveServiceStub)
 
 
 async def _records(sorter: LineSorter, archive: Lines) -> AsyncIterator[Line]:

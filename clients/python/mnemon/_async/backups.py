@@ -4,29 +4,24 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import grpc
-
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._channel import PathLike
 from mnemon._messages.convert import invalid
 from mnemon._messages.translation import read, request
-from mnemon._status import error_from_call
 from mnemon._values.backups import Backup, BackupProgress
 from mnemon.shared.backup_folder import BackupFolder, read_manifest
 from mnemon.shared.errors import IncompleteBackupError
 from mnemon.v1 import backup_pb2 as pb
 from mnemon.v1.backup_pb2_grpc import BackupServiceStub
 
-if TYPE_CHECKING:
-    from mnemon.v1.backup_pb2_grpc import BackupServiceAsyncStub
-
 Report = Callable[[BackupProgress], None]
 
 
 class AsyncBackups(AsyncService):
     """Backups of the whole vault, as `client.backups`; for admins. `mnemon-server restore` restores them."""
+
+    _stub = Stub(BackupServiceStub)
 
     async def create(
         self,
@@ -76,22 +71,12 @@ class AsyncBackups(AsyncService):
         raise IncompleteBackupError("the server ended the backup early; nothing was kept, so take it again")
 
     async def _messages(
-        self, request: pb.CreateBackupRequest, report: Report | None, timeout: float | None
+        self, asked: pb.CreateBackupRequest, report: Report | None, timeout: float | None
     ) -> AsyncGenerator[pb.CreateBackupResponse, None]:
         """The messages after progress has been reported."""
-        await self._connection.authorize()
-        stream = self._stub.CreateBackup(request, timeout=timeout)
-        try:
-            async for message in stream:
+        async with aclosing(self._stream(self._stub.CreateBackup, asked, timeout)) as messages:
+            async for message in messages:
                 if not message.HasField("progress"):
                     yield message
                 elif report:
                     report(read(BackupProgress, message.progress))
-        except grpc.aio.AioRpcError as error:
-            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
-        finally:
-            stream.cancel()
-
-    @property
-    def _stub(self) -> "BackupServiceAsyncStub":
-        return self._connection.stub(BackupServiceStub)

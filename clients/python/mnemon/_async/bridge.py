@@ -1,9 +1,9 @@
 """The asyncio client's object for the bridge."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._messages.calls import extraction_messages_to_pb, update_policy
 from mnemon._messages.filters import check_keywords
 from mnemon._messages.recall import fields_to_pb
@@ -13,15 +13,14 @@ from mnemon._values.documents import ScopeFields
 from mnemon.v1 import bridge_pb2 as pb
 from mnemon.v1.bridge_pb2_grpc import BridgeServiceStub
 
-if TYPE_CHECKING:
-    from mnemon.v1.bridge_pb2_grpc import BridgeServiceAsyncStub
-
 
 class AsyncBridge(AsyncService):
     """The bridge, as `client.bridge`.
 
     It saves events as statements if its policy allows it, and takes them back when their events are pruned.
     """
+
+    _stub = Stub(BridgeServiceStub)
 
     async def status(self, *, timeout: float | None = None) -> bridge.BridgeStatus:
         """Returns the state of the bridge and what it has done."""
@@ -90,7 +89,3 @@ class AsyncBridge(AsyncService):
         """Lets the bridge continue where it stopped, whether it was paused or suspended by a warning."""
         asked = request(pb.ResumeBridgeRequest, request_id=request_id)
         await self._call(self._stub.ResumeBridge, asked, timeout)
-
-    @property
-    def _stub(self) -> "BridgeServiceAsyncStub":
-        return self._connection.stub(BridgeServiceStub)

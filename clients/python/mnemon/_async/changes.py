@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._async.watch import AsyncWatch
 from mnemon._messages.changes import Since, list_request, page_from_pb, watch_request
 from mnemon._values import documents as values
@@ -12,6 +12,8 @@ from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
 class AsyncChanges(AsyncService):
     """Changes in order, as `client.changes`: watch them as they happen, or read them page by page."""
+
+    _stub = Stub(ChangeServiceStub)
 
     def watch(
         self,
@@ -100,5 +102,4 @@ class AsyncChanges(AsyncService):
         request = list_request(
             since, types=types, scope=scope, ids=ids, conversation=conversation, full=full, page_size=page_size
         )
-        stub = self._connection.stub(ChangeServiceStub)
-        return page_from_pb(await self._call(stub.ListChanges, request, timeout))
+        return page_from_pb(await self._call(self._stub.ListChanges, request, timeout))

@@ -1,9 +1,8 @@
 """The asyncio client's object for conflicts."""
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._messages.calls import reference_to_pb, unmerge
 from mnemon._messages.records import given_statement
 from mnemon._messages.rules import part_to_pb
@@ -14,12 +13,11 @@ from mnemon.v1 import conflicts_pb2 as pb
 from mnemon.v1 import decisions_pb2
 from mnemon.v1.conflicts_pb2_grpc import ConflictServiceStub
 
-if TYPE_CHECKING:
-    from mnemon.v1.conflicts_pb2_grpc import ConflictServiceAsyncStub
-
 
 class AsyncConflicts(AsyncService):
     """Statements that conflict, as `client.conflicts`: detect, decide, merge and undo, each as a separate step."""
+
+    _stub = Stub(ConflictServiceStub)
 
     async def detect(
         self,
@@ -152,7 +150,3 @@ class AsyncConflicts(AsyncService):
         kind = pb.ListDecisionsRequest
         asked = request(kind, user=user, memory_id=memory_id, page_size=page_size, page_token=page_token)
         return read(decisions.DecisionPage, await self._call(self._stub.ListDecisions, asked, timeout))
-
-    @property
-    def _stub(self) -> "ConflictServiceAsyncStub":
-        return self._connection.stub(ConflictServiceStub)

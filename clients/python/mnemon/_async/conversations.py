@@ -1,9 +1,9 @@
 """The asyncio client's object for conversations."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._messages.conversations import ids_to_pb, messages_to_pb
 from mnemon._messages.convert import text
 from mnemon._messages.filters import check_keywords
@@ -15,9 +15,6 @@ from mnemon.v1 import common_pb2
 from mnemon.v1 import conversation_pb2 as pb
 from mnemon.v1.conversation_pb2_grpc import ConversationServiceStub
 
-if TYPE_CHECKING:
-    from mnemon.v1.conversation_pb2_grpc import ConversationServiceAsyncStub
-
 
 class AsyncConversations(AsyncService):
     """Conversations, as `client.conversations`: what was said, in order.
@@ -25,6 +22,8 @@ class AsyncConversations(AsyncService):
     A conversation is an id of a user's, and needs no creation. Its messages are events of the timeline, so `recall`
     finds them, and retention and erasure remove them.
     """
+
+    _stub = Stub(ConversationServiceStub)
 
     async def append(
         self,
@@ -206,10 +205,6 @@ class AsyncConversations(AsyncService):
             request_id=request_id,
         )
         return read(conversations.MessagesDeletion, await self._call(self._stub.DeleteConversation, asked, timeout))
-
-    @property
-    def _stub(self) -> "ConversationServiceAsyncStub":
-        return self._connection.stub(ConversationServiceStub)
 
 
 def _scope(given: ScopeFields) -> common_pb2.Scope:

@@ -1,12 +1,10 @@
 """The asyncio client's object for documents."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-import grpc
+from contextlib import aclosing
 
 from mnemon._async.bulk import send_all
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkIndexDocuments
 from mnemon._local_time import Moment
@@ -20,19 +18,17 @@ from mnemon._messages.documents import (
 )
 from mnemon._messages.filters import ids_filter
 from mnemon._messages.translation import read, request
-from mnemon._status import error_from_call
 from mnemon._values import documents as values
 from mnemon._values import history
 from mnemon._values.filters import FilterLike
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
-if TYPE_CHECKING:
-    from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceAsyncStub
-
 
 class AsyncDocuments(AsyncService):
     """Documents, as `client.documents`: texts under ids of your own, found by meaning and by word."""
+
+    _stub = Stub(KnowledgeStoreServiceStub)
 
     async def put(
         self,
@@ -353,20 +349,10 @@ class AsyncDocuments(AsyncService):
         The server answers searches meanwhile. There is no deadline unless `timeout` sets one for the whole rebuild. If
         you stop reading, the rebuild continues.
         """
-        await self._connection.authorize()
-        stream = self._stub.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
-        try:
-            async for progress in stream:
+        async with aclosing(self._stream(self._stub.RebuildIndex, pb.RebuildIndexRequest(), timeout)) as messages:
+            async for progress in messages:
                 yield read(values.RebuildProgress, progress)
-        except grpc.aio.AioRpcError as error:
-            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
-        finally:
-            stream.cancel()
 
     async def status(self, *, timeout: float | None = None) -> values.StoreHealth:
         """Returns the health of the store and of its vector database."""
         return read(values.StoreHealth, await self._call(self._stub.CheckHealth, pb.CheckHealthRequest(), timeout))
-
-    @property
-    def _stub(self) -> "KnowledgeStoreServiceAsyncStub":
-        return self._connection.stub(KnowledgeStoreServiceStub)

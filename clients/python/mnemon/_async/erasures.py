@@ -1,22 +1,15 @@
 """The asyncio client's object for erasures."""
 
 import builtins
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
-import grpc
-
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._messages.calls import erase_to_pb
 from mnemon._messages.translation import read
-from mnemon._status import error_from_call
 from mnemon._values import documents, erasures, filters
 from mnemon.shared.errors import UnavailableError
 from mnemon.v1 import erase_pb2 as pb
 from mnemon.v1.erase_pb2_grpc import EraseServiceStub
-
-if TYPE_CHECKING:
-    from mnemon.v1.erase_pb2_grpc import EraseServiceAsyncStub
 
 
 class AsyncErasures(AsyncService):
@@ -25,6 +18,8 @@ class AsyncErasures(AsyncService):
     An erasure is about a `user` with everything that is theirs, or about a `namespace` of facts and those below it, or
     about the records of a `kind` (see RecordKind) that have this `scope` and match `where`.
     """
+
+    _stub = Stub(EraseServiceStub)
 
     async def run(
         self,
@@ -54,7 +49,7 @@ class AsyncErasures(AsyncService):
         request = erase_to_pb(
             user, namespace, kind, scope, where, origin, origin_name, request_id, revoke_keys=revoke_keys
         )
-        async for message in self._messages(request, timeout):
+        async for message in self._stream(self._stub.Erase, request, timeout):
             if message.HasField("receipt"):
                 return read(erasures.ErasureReceipt, message.receipt)
             if on_progress is not None:
@@ -76,7 +71,7 @@ class AsyncErasures(AsyncService):
         """Returns how much `run` would erase, by kind of record; erases nothing."""
         request = erase_to_pb(user, namespace, kind, scope, where, origin, origin_name, dry_run=True)
         counts: dict[str, int] = {}
-        async for message in self._messages(request, timeout):
+        async for message in self._stream(self._stub.Erase, request, timeout):
             counts = {each.store: each.count for each in message.dry_run.counts}
         return counts
 
@@ -89,18 +84,3 @@ class AsyncErasures(AsyncService):
         """Returns the public key that verifies receipts: Ed25519, 32 bytes."""
         response = await self._call(self._stub.GetErasureKey, pb.GetErasureKeyRequest(), timeout)
         return response.public_key
-
-    async def _messages(self, request: pb.EraseRequest, timeout: float | None) -> AsyncIterator[pb.EraseResponse]:
-        await self._connection.authorize()
-        stream = self._stub.Erase(request, timeout=timeout)
-        try:
-            async for message in stream:
-                yield message
-        except grpc.aio.AioRpcError as error:
-            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
-        finally:
-            stream.cancel()
-
-    @property
-    def _stub(self) -> "EraseServiceAsyncStub":
-        return self._connection.stub(EraseServiceStub)

@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mnemon._async.bulk import send_all
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkPutFacts
 from mnemon._local_time import Moment
@@ -19,9 +19,6 @@ from mnemon._values import facts
 from mnemon.v1 import facts_pb2 as pb
 from mnemon.v1.facts_pb2_grpc import FactServiceStub
 
-if TYPE_CHECKING:
-    from mnemon.v1.facts_pb2_grpc import FactServiceAsyncStub
-
 
 class AsyncFacts(AsyncService):
     """Facts, as `client.facts`: JSON objects under a key of a namespace.
@@ -32,6 +29,8 @@ class AsyncFacts(AsyncService):
 
     The same key in another namespace is another fact: every method that names a key names its namespace, too.
     """
+
+    _stub = Stub(FactServiceStub)
 
     async def put(
         self,
@@ -388,7 +387,3 @@ class AsyncFacts(AsyncService):
         chosen = facts_to_pb(namespace, subtree=subtree, where=where)
         asked = request(pb.DeleteFactsRequest, filter=chosen, dry_run=dry_run, request_id=request_id)
         return read(values.BulkDeleteReceipt, await self._call(self._stub.DeleteFacts, asked, timeout))
-
-    @property
-    def _stub(self) -> "FactServiceAsyncStub":
-        return self._connection.stub(FactServiceStub)

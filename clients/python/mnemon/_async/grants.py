@@ -1,9 +1,8 @@
 """The asyncio client's object for grants."""
 
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING
 
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._local_time import Moment
 from mnemon._messages.translation import read, request
 from mnemon._values.access import Grant, GrantPage
@@ -11,15 +10,14 @@ from mnemon._values.documents import Scope
 from mnemon.v1 import access_pb2 as pb
 from mnemon.v1.access_pb2_grpc import AccessServiceStub
 
-if TYPE_CHECKING:
-    from mnemon.v1.access_pb2_grpc import AccessServiceAsyncStub
-
 
 class AsyncGrants(AsyncService):
     """Records that callers share with each other, as `client.grants`, on a server with authentication.
 
     A caller that is bound to users or namespaces shares its records; an admin shares all.
     """
+
+    _stub = Stub(AccessServiceStub)
 
     async def add(
         self,
@@ -77,7 +75,3 @@ class AsyncGrants(AsyncService):
         """
         asked = request(pb.RevokeGrantRequest, grant_id=grant_id, allow_missing=allow_missing)
         await self._call(self._stub.RevokeGrant, asked, timeout)
-
-    @property
-    def _stub(self) -> "AccessServiceAsyncStub":
-        return self._connection.stub(AccessServiceStub)

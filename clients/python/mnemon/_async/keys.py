@@ -2,16 +2,12 @@
 
 from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._messages.translation import read, request
 from mnemon._values import access
 from mnemon.v1 import access_pb2 as pb
 from mnemon.v1.access_pb2_grpc import AccessServiceStub
-
-if TYPE_CHECKING:
-    from mnemon.v1.access_pb2_grpc import AccessServiceAsyncStub
 
 
 class AsyncKeys(AsyncService):
@@ -19,6 +15,8 @@ class AsyncKeys(AsyncService):
 
     Operators name the `tenant` whose keys they mean; without it, they mean the keys of operators.
     """
+
+    _stub = Stub(AccessServiceStub)
 
     async def add(
         self,
@@ -74,7 +72,3 @@ class AsyncKeys(AsyncService):
         """Ends a key for good. Raises KeyNotFoundError if the tenant has no such key, unless `allow_missing`."""
         asked = request(pb.RevokeKeyRequest, key_id=key_id, tenant=tenant, allow_missing=allow_missing)
         await self._call(self._stub.RevokeKey, asked, timeout)
-
-    @property
-    def _stub(self) -> "AccessServiceAsyncStub":
-        return self._connection.stub(AccessServiceStub)

@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from mnemon._async.bulk import send_all
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkCreateMemories
 from mnemon._local_time import Moment
@@ -19,12 +19,11 @@ from mnemon._values import memories
 from mnemon.v1 import memory_pb2 as pb
 from mnemon.v1.memory_pb2_grpc import MemoryServiceStub
 
-if TYPE_CHECKING:
-    from mnemon.v1.memory_pb2_grpc import MemoryServiceAsyncStub
-
 
 class AsyncMemories(AsyncService):
     """Memories, as `client.memories`: what is remembered, with a confidence that decays."""
+
+    _stub = Stub(MemoryServiceStub)
 
     async def add(
         self,
@@ -376,10 +375,6 @@ class AsyncMemories(AsyncService):
     async def status(self, *, timeout: float | None = None) -> memories.MemoryStatus:
         """Returns the state of the memory service and of what it depends on."""
         return read(memories.MemoryStatus, await self._call(self._stub.GetStatus, pb.GetStatusRequest(), timeout))
-
-    @property
-    def _stub(self) -> "MemoryServiceAsyncStub":
-        return self._connection.stub(MemoryServiceStub)
 
 
 def _filter(which: memories.MemoryFilters, min_confidence: float | None = None) -> pb.MemoryFilter | None:

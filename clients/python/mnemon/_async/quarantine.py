@@ -1,20 +1,18 @@
 """The asyncio client's object for quarantines."""
 
 import builtins
-from typing import TYPE_CHECKING
 
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._messages.translation import read, request
 from mnemon._values import quarantine
 from mnemon.v1 import quarantine_pb2 as pb
 from mnemon.v1.quarantine_pb2_grpc import QuarantineServiceStub
 
-if TYPE_CHECKING:
-    from mnemon.v1.quarantine_pb2_grpc import QuarantineServiceAsyncStub
-
 
 class AsyncQuarantines(AsyncService):
     """Sources whose records are hidden from all callers, as `client.quarantine`; for admins of the whole tenant."""
+
+    _stub = Stub(QuarantineServiceStub)
 
     async def add(
         self, origin: str, origin_name: str = "", *, reason: str = "", timeout: float | None = None
@@ -41,7 +39,3 @@ class AsyncQuarantines(AsyncService):
         """Returns all sources in quarantine, oldest first."""
         response = await self._call(self._stub.ListQuarantines, pb.ListQuarantinesRequest(), timeout)
         return [read(quarantine.Quarantine, each) for each in response.quarantines]
-
-    @property
-    def _stub(self) -> "QuarantineServiceAsyncStub":
-        return self._connection.stub(QuarantineServiceStub)

@@ -1,9 +1,9 @@
 """The asyncio client's object for recall."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._local_time import Moment
 from mnemon._messages.calls import range_to_pb
 from mnemon._messages.filters import check_keywords
@@ -15,12 +15,11 @@ from mnemon._values.filters import FilterLike
 from mnemon.v1 import recall_pb2 as pb
 from mnemon.v1.recall_pb2_grpc import RecallServiceStub
 
-if TYPE_CHECKING:
-    from mnemon.v1.recall_pb2_grpc import RecallServiceAsyncStub
-
 
 class AsyncRecall(AsyncService):
     """Recall, as `client.recall`: one search over documents, memories, facts, statements and events."""
+
+    _stub = Stub(RecallServiceStub)
 
     async def recall(
         self,
@@ -81,7 +80,3 @@ class AsyncRecall(AsyncService):
             view=view,
         )
         return read(recall.RecallAnswer, await self._call(self._stub.Recall, asked, timeout))
-
-    @property
-    def _stub(self) -> "RecallServiceAsyncStub":
-        return self._connection.stub(RecallServiceStub)

@@ -1,9 +1,9 @@
 """The asyncio client's object for merge rules."""
 
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._messages.calls import update_rule
 from mnemon._messages.records import given_statement
 from mnemon._messages.rules import rule_from_pb, rule_to_pb, rules_to_pb
@@ -11,9 +11,6 @@ from mnemon._messages.translation import read, request
 from mnemon._values import rules, semantic
 from mnemon.v1 import rules_pb2 as pb
 from mnemon.v1.rules_pb2_grpc import RulesServiceStub
-
-if TYPE_CHECKING:
-    from mnemon.v1.rules_pb2_grpc import RulesServiceAsyncStub
 
 # In the class, `list` is a method.
 _WrittenRules: TypeAlias = list[dict[str, Any]]
@@ -25,6 +22,8 @@ class AsyncRules(AsyncService):
     Rules inherit, and are plain dicts in the form of `MergeRule`. An unknown key or value raises InvalidArgumentError,
     which names it.
     """
+
+    _stub = Stub(RulesServiceStub)
 
     async def add(
         self, rule: rules.MergeRule, *, request_id: str | None = None, timeout: float | None = None
@@ -180,7 +179,3 @@ class AsyncRules(AsyncService):
         asked = request(pb.ResetRulesRequest, request_id=request_id)
         response = await self._call(self._stub.ResetRules, asked, timeout)
         return response.registry_version
-
-    @property
-    def _stub(self) -> "RulesServiceAsyncStub":
-        return self._connection.stub(RulesServiceStub)

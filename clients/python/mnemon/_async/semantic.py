@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from mnemon._async.bulk import send_all
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import SaveSemanticMemories
 from mnemon._local_time import Moment
@@ -18,15 +18,14 @@ from mnemon._values import semantic
 from mnemon.v1 import semantic_pb2 as pb
 from mnemon.v1.semantic_pb2_grpc import SemanticMemoryServiceStub
 
-if TYPE_CHECKING:
-    from mnemon.v1.semantic_pb2_grpc import SemanticMemoryServiceAsyncStub
-
 
 class AsyncSemantic(AsyncService):
     """Statements about users, as `client.semantic`.
 
     Each is saved once, found by meaning, and checked for conflicts, about which `client.conflicts` says more.
     """
+
+    _stub = Stub(SemanticMemoryServiceStub)
 
     async def add(
         self,
@@ -303,10 +302,6 @@ class AsyncSemantic(AsyncService):
         """Writes the semantic index to disk now, so that the next start is fast. A small index needs no snapshot."""
         asked = request(pb.CreateSnapshotRequest, request_id=request_id)
         return read(semantic.SnapshotReceipt, await self._call(self._stub.CreateSnapshot, asked, timeout))
-
-    @property
-    def _stub(self) -> "SemanticMemoryServiceAsyncStub":
-        return self._connection.stub(SemanticMemoryServiceStub)
 
 
 def _filter(which: semantic.SemanticFilters) -> pb.SemanticMemoryFilter | None:

@@ -1,12 +1,30 @@
 """The base of the asyncio client's objects."""
 
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import grpc
+from google.protobuf.message import Message
 
 from mnemon._arguments import checked
 from mnemon._connection import AsyncConnection
+from mnemon._status import error_from_call
+
+_Stub = TypeVar("_Stub")
+_Request = TypeVar("_Request", bound=Message)
+_Response = TypeVar("_Response", bound=Message)
+
+
+class Stub(Generic[_Stub]):
+    """A stub as an attribute of the object that calls it."""
+
+    def __init__(self, kind: Callable[[grpc.aio.Channel], _Stub]) -> None:
+        self._kind = kind
+
+    def __get__(self, service: "AsyncService", owner: type) -> _Stub:
+        return service._connection.stub(self._kind)
 
 
 class AsyncService:
@@ -33,3 +51,17 @@ class AsyncService:
                 yield item
             if not (token := page.next_page_token):
                 return
+
+    async def _stream(
+        self, method: "grpc.aio.UnaryStreamMultiCallable[_Request, _Response]", request: _Request, timeout: float | None
+    ) -> AsyncGenerator[_Response, None]:
+        """The messages of one call; closing the generator cancels it. Without `timeout`, it has no deadline."""
+        await self._connection.authorize()
+        stream = method(request, timeout=timeout)
+        try:
+            async for message in stream:
+                yield message
+        except grpc.aio.AioRpcError as error:
+            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
+        finally:
+            stream.cancel()

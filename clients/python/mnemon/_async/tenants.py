@@ -1,17 +1,14 @@
 """The asyncio client's object for tenants."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._messages.calls import quotas_to_pb
 from mnemon._messages.translation import read, request
 from mnemon._values import tenants as values
 from mnemon.v1 import tenant_pb2 as pb
 from mnemon.v1.tenant_pb2_grpc import TenantServiceStub
-
-if TYPE_CHECKING:
-    from mnemon.v1.tenant_pb2_grpc import TenantServiceAsyncStub
 
 
 class AsyncTenants(AsyncService):
@@ -19,6 +16,8 @@ class AsyncTenants(AsyncService):
 
     Methods that name a tenant raise TenantNotFoundError if it does not exist.
     """
+
+    _stub = Stub(TenantServiceStub)
 
     async def add(
         self,
@@ -98,7 +97,3 @@ class AsyncTenants(AsyncService):
         asked = request(pb.UpdateTenantRequest, tenant=message, update_mask=changed)
         response = await self._call(self._stub.UpdateTenant, asked, timeout)
         return read(values.Tenant, response.tenant)
-
-    @property
-    def _stub(self) -> "TenantServiceAsyncStub":
-        return self._connection.stub(TenantServiceStub)

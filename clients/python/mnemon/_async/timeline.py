@@ -1,13 +1,12 @@
 """The asyncio client's object for the timeline."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Unpack
-
-import grpc
+from typing import Unpack
 
 from mnemon._async.bulk import send_all
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import RecordEvents
 from mnemon._local_time import Moment
@@ -15,20 +14,18 @@ from mnemon._messages.calls import range_to_pb, window_to_pb
 from mnemon._messages.filters import keywords_to_pb
 from mnemon._messages.records import event_to_pb
 from mnemon._messages.translation import read, request
-from mnemon._status import error_from_call
 from mnemon._values import documents as values
 from mnemon._values import timeline
 from mnemon.v1 import episodic_pb2 as pb
 from mnemon.v1.episodic_pb2_grpc import EpisodicMemoryServiceStub
-
-if TYPE_CHECKING:
-    from mnemon.v1.episodic_pb2_grpc import EpisodicMemoryServiceAsyncStub
 
 _LIMIT_DEFAULT = 50
 
 
 class AsyncTimeline(AsyncService):
     """Events, as `client.timeline`, ordered by when they happened."""
+
+    _stub = Stub(EpisodicMemoryServiceStub)
 
     async def add(
         self,
@@ -256,24 +253,15 @@ class AsyncTimeline(AsyncService):
         sets one for the whole compaction. If you stop reading, the compaction continues. Calling it again with the same
         `request_id` follows it, or returns its end.
         """
-        await self._connection.authorize()
-        stream = self._stub.CompactTimeline(request(pb.CompactTimelineRequest, request_id=request_id), timeout=timeout)
-        try:
-            async for progress in stream:
+        asked = request(pb.CompactTimelineRequest, request_id=request_id)
+        async with aclosing(self._stream(self._stub.CompactTimeline, asked, timeout)) as messages:
+            async for progress in messages:
                 yield read(timeline.CompactionProgress, progress)
-        except grpc.aio.AioRpcError as error:
-            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
-        finally:
-            stream.cancel()
 
     async def status(self, *, timeout: float | None = None) -> timeline.TimelineStatus:
         """Returns the state of the timeline, and which events were lost to damage."""
         answer = await self._call(self._stub.GetTimelineStatus, pb.GetTimelineStatusRequest(), timeout)
         return read(timeline.TimelineStatus, answer)
-
-    @property
-    def _stub(self) -> "EpisodicMemoryServiceAsyncStub":
-        return self._connection.stub(EpisodicMemoryServiceStub)
 
 
 def _filter(which: timeline.EventFilters) -> pb.EpisodicEventFilter | None:

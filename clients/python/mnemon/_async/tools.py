@@ -1,9 +1,9 @@
 """The asyncio client's object for tools."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
-from mnemon._async.service import AsyncService
+from mnemon._async.service import AsyncService, Stub
 from mnemon._messages import tools as tool_requests
 from mnemon._messages.translation import read, request
 from mnemon._values import documents as values
@@ -11,9 +11,6 @@ from mnemon._values import tools
 from mnemon.shared import tool_definitions as definitions
 from mnemon.v1 import tools_pb2 as pb
 from mnemon.v1.tools_pb2_grpc import ToolServiceStub
-
-if TYPE_CHECKING:
-    from mnemon.v1.tools_pb2_grpc import ToolServiceAsyncStub
 
 
 class AsyncTools(AsyncService):
@@ -29,6 +26,8 @@ class AsyncTools(AsyncService):
     agent_id]) or ("agent", agent_id), depending on `config`. Raises ConfigurationError if that gives no namespace. The
     client does not repeat a failed call, because only the caller knows whether an operator's tool may run twice.
     """
+
+    _stub = Stub(ToolServiceStub)
 
     async def list(
         self,
@@ -154,7 +153,3 @@ class AsyncTools(AsyncService):
         """Counts the texts that were parsed since the vault was opened, by outcome."""
         answer = await self._call(self._stub.GetProtocolStats, pb.GetProtocolStatsRequest(), timeout)
         return read(tools.ProtocolStats, answer)
-
-    @property
-    def _stub(self) -> "ToolServiceAsyncStub":
-        return self._connection.stub(ToolServiceStub)

@@ -5,14 +5,11 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
-import grpc
-
 from mnemon import _archive_lines as lines
 from mnemon._archive_import import ImportRecords, Line, LineSorter
 from mnemon._bulk import ANSWER_TIMEOUT_S
-from mnemon._status import error_from_call
 from mnemon._sync.bulk import each_of, send_all
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import documents as values
 from mnemon._values.archive import ArchiveLine, ImportConflict, ImportResult
 from mnemon.v1 import archive_pb2 as pb
@@ -29,6 +26,8 @@ class Archive(Service):
             for line in memory.archive.export():
                 file.write(json.dumps(line, ensure_ascii=False) + "\\n")
     """
+
+    _stub = Stub(ArchiveServiceStub)
 
     def export(
         self,
@@ -52,15 +51,9 @@ class Archive(Service):
             selection=lines.selection_to_pb(kinds, namespace, scope, exact_namespace=exact_namespace),
             omit_vectors=not vectors,
         )
-        self._connection.authorize()
-        stream = self._stub.ExportRecords(request, timeout=timeout)
-        try:
-            for response in stream:
+        with closing(self._stream(self._stub.ExportRecords, request, timeout)) as responses:
+            for response in responses:
                 yield from lines.lines_of(response)
-        except grpc.RpcError as error:
-            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
-        finally:
-            stream.cancel()
 
     def import_(
         self,
@@ -87,10 +80,6 @@ class Archive(Service):
         with closing(send_all(target, lambda: self._stub.ImportRecords, method, records, timeout)) as results:
             yield from results
         sorter.check_end()
-
-    @property
-    def _stub(self) -> ArchiveServiceStub:
-        return self._connection.stub(ArchiveServiceStub)
 
 
 def _records(sorter: LineSorter, archive: Lines) -> Iterator[Line]:

@@ -5,13 +5,10 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 
-import grpc
-
 from mnemon._channel import PathLike
 from mnemon._messages.convert import invalid
 from mnemon._messages.translation import read, request
-from mnemon._status import error_from_call
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values.backups import Backup, BackupProgress
 from mnemon.shared.backup_folder import BackupFolder, read_manifest
 from mnemon.shared.errors import IncompleteBackupError
@@ -23,6 +20,8 @@ Report = Callable[[BackupProgress], None]
 
 class Backups(Service):
     """Backups of the whole vault, as `client.backups`; for admins. `mnemon-server restore` restores them."""
+
+    _stub = Stub(BackupServiceStub)
 
     def create(
         self,
@@ -72,22 +71,12 @@ class Backups(Service):
         raise IncompleteBackupError("the server ended the backup early; nothing was kept, so take it again")
 
     def _messages(
-        self, request: pb.CreateBackupRequest, report: Report | None, timeout: float | None
+        self, asked: pb.CreateBackupRequest, report: Report | None, timeout: float | None
     ) -> Generator[pb.CreateBackupResponse, None, None]:
         """The messages after progress has been reported."""
-        self._connection.authorize()
-        stream = self._stub.CreateBackup(request, timeout=timeout)
-        try:
-            for message in stream:
+        with closing(self._stream(self._stub.CreateBackup, asked, timeout)) as messages:
+            for message in messages:
                 if not message.HasField("progress"):
                     yield message
                 elif report:
                     report(read(BackupProgress, message.progress))
-        except grpc.RpcError as error:
-            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
-        finally:
-            stream.cancel()
-
-    @property
-    def _stub(self) -> BackupServiceStub:
-        return self._connection.stub(BackupServiceStub)

@@ -8,7 +8,7 @@ from mnemon._messages.calls import extraction_messages_to_pb, update_policy
 from mnemon._messages.filters import check_keywords
 from mnemon._messages.recall import fields_to_pb
 from mnemon._messages.translation import read, request
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import bridge
 from mnemon._values.documents import ScopeFields
 from mnemon.v1 import bridge_pb2 as pb
@@ -20,6 +20,8 @@ class Bridge(Service):
 
     It saves events as statements if its policy allows it, and takes them back when their events are pruned.
     """
+
+    _stub = Stub(BridgeServiceStub)
 
     def status(self, *, timeout: float | None = None) -> bridge.BridgeStatus:
         """Returns the state of the bridge and what it has done."""
@@ -88,7 +90,3 @@ class Bridge(Service):
         """Lets the bridge continue where it stopped, whether it was paused or suspended by a warning."""
         asked = request(pb.ResumeBridgeRequest, request_id=request_id)
         self._call(self._stub.ResumeBridge, asked, timeout)
-
-    @property
-    def _stub(self) -> BridgeServiceStub:
-        return self._connection.stub(BridgeServiceStub)

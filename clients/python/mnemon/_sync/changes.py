@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Iterator
 
 from mnemon._messages.changes import Since, list_request, page_from_pb, watch_request
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._sync.watch import Watch
 from mnemon._values import documents as values
 from mnemon._values.feed import EARLIEST, NOW, Change, ChangePage
@@ -13,6 +13,8 @@ from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
 class Changes(Service):
     """Changes in order, as `client.changes`: watch them as they happen, or read them page by page."""
+
+    _stub = Stub(ChangeServiceStub)
 
     def watch(
         self,
@@ -100,5 +102,4 @@ class Changes(Service):
         request = list_request(
             since, types=types, scope=scope, ids=ids, conversation=conversation, full=full, page_size=page_size
         )
-        stub = self._connection.stub(ChangeServiceStub)
-        return page_from_pb(self._call(stub.ListChanges, request, timeout))
+        return page_from_pb(self._call(self._stub.ListChanges, request, timeout))

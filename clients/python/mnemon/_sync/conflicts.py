@@ -7,7 +7,7 @@ from mnemon._messages.calls import reference_to_pb, unmerge
 from mnemon._messages.records import given_statement
 from mnemon._messages.rules import part_to_pb
 from mnemon._messages.translation import read, request
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import conflicts, decisions, semantic
 from mnemon._values.rules import MergeRule
 from mnemon.v1 import conflicts_pb2 as pb
@@ -17,6 +17,8 @@ from mnemon.v1.conflicts_pb2_grpc import ConflictServiceStub
 
 class Conflicts(Service):
     """Statements that conflict, as `client.conflicts`: detect, decide, merge and undo, each as a separate step."""
+
+    _stub = Stub(ConflictServiceStub)
 
     def detect(
         self,
@@ -149,7 +151,3 @@ class Conflicts(Service):
         kind = pb.ListDecisionsRequest
         asked = request(kind, user=user, memory_id=memory_id, page_size=page_size, page_token=page_token)
         return read(decisions.DecisionPage, self._call(self._stub.ListDecisions, asked, timeout))
-
-    @property
-    def _stub(self) -> ConflictServiceStub:
-        return self._connection.stub(ConflictServiceStub)

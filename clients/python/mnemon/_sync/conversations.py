@@ -9,7 +9,7 @@ from mnemon._messages.convert import text
 from mnemon._messages.filters import check_keywords
 from mnemon._messages.recall import fields_to_pb, kinds_to_pb
 from mnemon._messages.translation import read, request
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import conversations
 from mnemon._values.documents import ScopeFields
 from mnemon.v1 import common_pb2
@@ -23,6 +23,8 @@ class Conversations(Service):
     A conversation is an id of a user's, and needs no creation. Its messages are events of the timeline, so `recall`
     finds them, and retention and erasure remove them.
     """
+
+    _stub = Stub(ConversationServiceStub)
 
     def append(
         self,
@@ -204,10 +206,6 @@ class Conversations(Service):
             request_id=request_id,
         )
         return read(conversations.MessagesDeletion, self._call(self._stub.DeleteConversation, asked, timeout))
-
-    @property
-    def _stub(self) -> ConversationServiceStub:
-        return self._connection.stub(ConversationServiceStub)
 
 
 def _scope(given: ScopeFields) -> common_pb2.Scope:

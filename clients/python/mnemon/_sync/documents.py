@@ -2,8 +2,7 @@
 """The blocking client's object for documents."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-
-import grpc
+from contextlib import closing
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkIndexDocuments
@@ -18,9 +17,8 @@ from mnemon._messages.documents import (
 )
 from mnemon._messages.filters import ids_filter
 from mnemon._messages.translation import read, request
-from mnemon._status import error_from_call
 from mnemon._sync.bulk import send_all
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import documents as values
 from mnemon._values import history
 from mnemon._values.filters import FilterLike
@@ -30,6 +28,8 @@ from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
 class Documents(Service):
     """Documents, as `client.documents`: texts under ids of your own, found by meaning and by word."""
+
+    _stub = Stub(KnowledgeStoreServiceStub)
 
     def put(
         self,
@@ -350,20 +350,10 @@ class Documents(Service):
         The server answers searches meanwhile. There is no deadline unless `timeout` sets one for the whole rebuild. If
         you stop reading, the rebuild continues.
         """
-        self._connection.authorize()
-        stream = self._stub.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
-        try:
-            for progress in stream:
+        with closing(self._stream(self._stub.RebuildIndex, pb.RebuildIndexRequest(), timeout)) as messages:
+            for progress in messages:
                 yield read(values.RebuildProgress, progress)
-        except grpc.RpcError as error:
-            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
-        finally:
-            stream.cancel()
 
     def status(self, *, timeout: float | None = None) -> values.StoreHealth:
         """Returns the health of the store and of its vector database."""
         return read(values.StoreHealth, self._call(self._stub.CheckHealth, pb.CheckHealthRequest(), timeout))
-
-    @property
-    def _stub(self) -> KnowledgeStoreServiceStub:
-        return self._connection.stub(KnowledgeStoreServiceStub)

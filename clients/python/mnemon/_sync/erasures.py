@@ -2,14 +2,11 @@
 """The blocking client's object for erasures."""
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator
-
-import grpc
+from collections.abc import Callable, Iterable
 
 from mnemon._messages.calls import erase_to_pb
 from mnemon._messages.translation import read
-from mnemon._status import error_from_call
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import documents, erasures, filters
 from mnemon.shared.errors import UnavailableError
 from mnemon.v1 import erase_pb2 as pb
@@ -22,6 +19,8 @@ class Erasures(Service):
     An erasure is about a `user` with everything that is theirs, or about a `namespace` of facts and those below it, or
     about the records of a `kind` (see RecordKind) that have this `scope` and match `where`.
     """
+
+    _stub = Stub(EraseServiceStub)
 
     def run(
         self,
@@ -51,7 +50,7 @@ class Erasures(Service):
         request = erase_to_pb(
             user, namespace, kind, scope, where, origin, origin_name, request_id, revoke_keys=revoke_keys
         )
-        for message in self._messages(request, timeout):
+        for message in self._stream(self._stub.Erase, request, timeout):
             if message.HasField("receipt"):
                 return read(erasures.ErasureReceipt, message.receipt)
             if on_progress is not None:
@@ -73,7 +72,7 @@ class Erasures(Service):
         """Returns how much `run` would erase, by kind of record; erases nothing."""
         request = erase_to_pb(user, namespace, kind, scope, where, origin, origin_name, dry_run=True)
         counts: dict[str, int] = {}
-        for message in self._messages(request, timeout):
+        for message in self._stream(self._stub.Erase, request, timeout):
             counts = {each.store: each.count for each in message.dry_run.counts}
         return counts
 
@@ -86,17 +85,3 @@ class Erasures(Service):
         """Returns the public key that verifies receipts: Ed25519, 32 bytes."""
         response = self._call(self._stub.GetErasureKey, pb.GetErasureKeyRequest(), timeout)
         return response.public_key
-
-    def _messages(self, request: pb.EraseRequest, timeout: float | None) -> Iterator[pb.EraseResponse]:
-        self._connection.authorize()
-        stream = self._stub.Erase(request, timeout=timeout)
-        try:
-            yield from stream
-        except grpc.RpcError as error:
-            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
-        finally:
-            stream.cancel()
-
-    @property
-    def _stub(self) -> EraseServiceStub:
-        return self._connection.stub(EraseServiceStub)

@@ -14,7 +14,7 @@ from mnemon._messages.filters import facts_to_pb, ids_filter
 from mnemon._messages.records import fact_to_pb, names_to_pb
 from mnemon._messages.translation import read, request
 from mnemon._sync.bulk import send_all
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import documents as values
 from mnemon._values import facts
 from mnemon.v1 import facts_pb2 as pb
@@ -30,6 +30,8 @@ class Facts(Service):
 
     The same key in another namespace is another fact: every method that names a key names its namespace, too.
     """
+
+    _stub = Stub(FactServiceStub)
 
     def put(
         self,
@@ -386,7 +388,3 @@ class Facts(Service):
         chosen = facts_to_pb(namespace, subtree=subtree, where=where)
         asked = request(pb.DeleteFactsRequest, filter=chosen, dry_run=dry_run, request_id=request_id)
         return read(values.BulkDeleteReceipt, self._call(self._stub.DeleteFacts, asked, timeout))
-
-    @property
-    def _stub(self) -> FactServiceStub:
-        return self._connection.stub(FactServiceStub)

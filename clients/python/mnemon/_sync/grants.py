@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from mnemon._local_time import Moment
 from mnemon._messages.translation import read, request
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values.access import Grant, GrantPage
 from mnemon._values.documents import Scope
 from mnemon.v1 import access_pb2 as pb
@@ -17,6 +17,8 @@ class Grants(Service):
 
     A caller that is bound to users or namespaces shares its records; an admin shares all.
     """
+
+    _stub = Stub(AccessServiceStub)
 
     def add(
         self,
@@ -74,7 +76,3 @@ class Grants(Service):
         """
         asked = request(pb.RevokeGrantRequest, grant_id=grant_id, allow_missing=allow_missing)
         self._call(self._stub.RevokeGrant, asked, timeout)
-
-    @property
-    def _stub(self) -> AccessServiceStub:
-        return self._connection.stub(AccessServiceStub)

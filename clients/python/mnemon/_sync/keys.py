@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from mnemon._messages.translation import read, request
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import access
 from mnemon.v1 import access_pb2 as pb
 from mnemon.v1.access_pb2_grpc import AccessServiceStub
@@ -16,6 +16,8 @@ class Keys(Service):
 
     Operators name the `tenant` whose keys they mean; without it, they mean the keys of operators.
     """
+
+    _stub = Stub(AccessServiceStub)
 
     def add(
         self,
@@ -69,7 +71,3 @@ class Keys(Service):
         """Ends a key for good. Raises KeyNotFoundError if the tenant has no such key, unless `allow_missing`."""
         asked = request(pb.RevokeKeyRequest, key_id=key_id, tenant=tenant, allow_missing=allow_missing)
         self._call(self._stub.RevokeKey, asked, timeout)
-
-    @property
-    def _stub(self) -> AccessServiceStub:
-        return self._connection.stub(AccessServiceStub)

@@ -14,7 +14,7 @@ from mnemon._messages.filters import check_keywords, ids_filter, keywords_to_pb
 from mnemon._messages.records import memory_to_pb, update_memory
 from mnemon._messages.translation import read, request
 from mnemon._sync.bulk import send_all
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon.v1 import memory_pb2 as pb
@@ -23,6 +23,8 @@ from mnemon.v1.memory_pb2_grpc import MemoryServiceStub
 
 class Memories(Service):
     """Memories, as `client.memories`: what is remembered, with a confidence that decays."""
+
+    _stub = Stub(MemoryServiceStub)
 
     def add(
         self,
@@ -372,10 +374,6 @@ class Memories(Service):
     def status(self, *, timeout: float | None = None) -> memories.MemoryStatus:
         """Returns the state of the memory service and of what it depends on."""
         return read(memories.MemoryStatus, self._call(self._stub.GetStatus, pb.GetStatusRequest(), timeout))
-
-    @property
-    def _stub(self) -> MemoryServiceStub:
-        return self._connection.stub(MemoryServiceStub)
 
 
 def _filter(which: memories.MemoryFilters, min_confidence: float | None = None) -> pb.MemoryFilter | None:

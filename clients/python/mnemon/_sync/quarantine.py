@@ -4,7 +4,7 @@
 import builtins
 
 from mnemon._messages.translation import read, request
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import quarantine
 from mnemon.v1 import quarantine_pb2 as pb
 from mnemon.v1.quarantine_pb2_grpc import QuarantineServiceStub
@@ -12,6 +12,8 @@ from mnemon.v1.quarantine_pb2_grpc import QuarantineServiceStub
 
 class Quarantines(Service):
     """Sources whose records are hidden from all callers, as `client.quarantine`; for admins of the whole tenant."""
+
+    _stub = Stub(QuarantineServiceStub)
 
     def add(
         self, origin: str, origin_name: str = "", *, reason: str = "", timeout: float | None = None
@@ -38,7 +40,3 @@ class Quarantines(Service):
         """Returns all sources in quarantine, oldest first."""
         response = self._call(self._stub.ListQuarantines, pb.ListQuarantinesRequest(), timeout)
         return [read(quarantine.Quarantine, each) for each in response.quarantines]
-
-    @property
-    def _stub(self) -> QuarantineServiceStub:
-        return self._connection.stub(QuarantineServiceStub)

@@ -9,7 +9,7 @@ from mnemon._messages.calls import range_to_pb
 from mnemon._messages.filters import check_keywords
 from mnemon._messages.recall import fields_to_pb, filters_to_pb, kinds_to_pb, messages_to_pb, question_to_pb
 from mnemon._messages.translation import read, request
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import documents as values
 from mnemon._values import recall
 from mnemon._values.filters import FilterLike
@@ -19,6 +19,8 @@ from mnemon.v1.recall_pb2_grpc import RecallServiceStub
 
 class Recall(Service):
     """Recall, as `client.recall`: one search over documents, memories, facts, statements and events."""
+
+    _stub = Stub(RecallServiceStub)
 
     def recall(
         self,
@@ -79,7 +81,3 @@ class Recall(Service):
             view=view,
         )
         return read(recall.RecallAnswer, self._call(self._stub.Recall, asked, timeout))
-
-    @property
-    def _stub(self) -> RecallServiceStub:
-        return self._connection.stub(RecallServiceStub)

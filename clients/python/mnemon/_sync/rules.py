@@ -8,7 +8,7 @@ from mnemon._messages.calls import update_rule
 from mnemon._messages.records import given_statement
 from mnemon._messages.rules import rule_from_pb, rule_to_pb, rules_to_pb
 from mnemon._messages.translation import read, request
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import rules, semantic
 from mnemon.v1 import rules_pb2 as pb
 from mnemon.v1.rules_pb2_grpc import RulesServiceStub
@@ -23,6 +23,8 @@ class Rules(Service):
     Rules inherit, and are plain dicts in the form of `MergeRule`. An unknown key or value raises InvalidArgumentError,
     which names it.
     """
+
+    _stub = Stub(RulesServiceStub)
 
     def add(
         self, rule: rules.MergeRule, *, request_id: str | None = None, timeout: float | None = None
@@ -178,7 +180,3 @@ class Rules(Service):
         asked = request(pb.ResetRulesRequest, request_id=request_id)
         response = self._call(self._stub.ResetRules, asked, timeout)
         return response.registry_version
-
-    @property
-    def _stub(self) -> RulesServiceStub:
-        return self._connection.stub(RulesServiceStub)

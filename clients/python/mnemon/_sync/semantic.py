@@ -13,7 +13,7 @@ from mnemon._messages.filters import keywords_to_pb
 from mnemon._messages.records import save
 from mnemon._messages.translation import read, request
 from mnemon._sync.bulk import send_all
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import documents as values
 from mnemon._values import semantic
 from mnemon.v1 import semantic_pb2 as pb
@@ -25,6 +25,8 @@ class Semantic(Service):
 
     Each is saved once, found by meaning, and checked for conflicts, about which `client.conflicts` says more.
     """
+
+    _stub = Stub(SemanticMemoryServiceStub)
 
     def add(
         self,
@@ -301,10 +303,6 @@ class Semantic(Service):
         """Writes the semantic index to disk now, so that the next start is fast. A small index needs no snapshot."""
         asked = request(pb.CreateSnapshotRequest, request_id=request_id)
         return read(semantic.SnapshotReceipt, self._call(self._stub.CreateSnapshot, asked, timeout))
-
-    @property
-    def _stub(self) -> SemanticMemoryServiceStub:
-        return self._connection.stub(SemanticMemoryServiceStub)
 
 
 def _filter(which: semantic.SemanticFilters) -> pb.SemanticMemoryFilter | None:

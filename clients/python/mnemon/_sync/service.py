@@ -2,12 +2,30 @@
 """The base of the asyncio client's objects."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import fields
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import grpc
+from google.protobuf.message import Message
 
 from mnemon._arguments import checked
 from mnemon._connection import Connection
+from mnemon._status import error_from_call
+
+_Stub = TypeVar("_Stub")
+_Request = TypeVar("_Request", bound=Message)
+_Response = TypeVar("_Response", bound=Message)
+
+
+class Stub(Generic[_Stub]):
+    """A stub as an attribute of the object that calls it."""
+
+    def __init__(self, kind: Callable[[grpc.Channel], _Stub]) -> None:
+        self._kind = kind
+
+    def __get__(self, service: "Service", owner: type) -> _Stub:
+        return service._connection.stub(self._kind)
 
 
 class Service:
@@ -33,3 +51,16 @@ class Service:
             yield from getattr(page, fields(page)[0].name)
             if not (token := page.next_page_token):
                 return
+
+    def _stream(
+        self, method: "grpc.UnaryStreamMultiCallable[_Request, _Response]", request: _Request, timeout: float | None
+    ) -> Generator[_Response, None, None]:
+        """The messages of one call; closing the generator cancels it. Without `timeout`, it has no deadline."""
+        self._connection.authorize()
+        stream = method(request, timeout=timeout)
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
+        finally:
+            stream.cancel()

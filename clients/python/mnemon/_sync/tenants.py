@@ -6,7 +6,7 @@ from typing import Any
 
 from mnemon._messages.calls import quotas_to_pb
 from mnemon._messages.translation import read, request
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import tenants as values
 from mnemon.v1 import tenant_pb2 as pb
 from mnemon.v1.tenant_pb2_grpc import TenantServiceStub
@@ -17,6 +17,8 @@ class Tenants(Service):
 
     Methods that name a tenant raise TenantNotFoundError if it does not exist.
     """
+
+    _stub = Stub(TenantServiceStub)
 
     def add(
         self,
@@ -94,7 +96,3 @@ class Tenants(Service):
         asked = request(pb.UpdateTenantRequest, tenant=message, update_mask=changed)
         response = self._call(self._stub.UpdateTenant, asked, timeout)
         return read(values.Tenant, response.tenant)
-
-    @property
-    def _stub(self) -> TenantServiceStub:
-        return self._connection.stub(TenantServiceStub)

@@ -2,10 +2,9 @@
 """The blocking client's object for the timeline."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Unpack
-
-import grpc
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import RecordEvents
@@ -14,9 +13,8 @@ from mnemon._messages.calls import range_to_pb, window_to_pb
 from mnemon._messages.filters import keywords_to_pb
 from mnemon._messages.records import event_to_pb
 from mnemon._messages.translation import read, request
-from mnemon._status import error_from_call
 from mnemon._sync.bulk import send_all
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import documents as values
 from mnemon._values import timeline
 from mnemon.v1 import episodic_pb2 as pb
@@ -27,6 +25,8 @@ _LIMIT_DEFAULT = 50
 
 class Timeline(Service):
     """Events, as `client.timeline`, ordered by when they happened."""
+
+    _stub = Stub(EpisodicMemoryServiceStub)
 
     def add(
         self,
@@ -254,24 +254,15 @@ class Timeline(Service):
         sets one for the whole compaction. If you stop reading, the compaction continues. Calling it again with the same
         `request_id` follows it, or returns its end.
         """
-        self._connection.authorize()
-        stream = self._stub.CompactTimeline(request(pb.CompactTimelineRequest, request_id=request_id), timeout=timeout)
-        try:
-            for progress in stream:
+        asked = request(pb.CompactTimelineRequest, request_id=request_id)
+        with closing(self._stream(self._stub.CompactTimeline, asked, timeout)) as messages:
+            for progress in messages:
                 yield read(timeline.CompactionProgress, progress)
-        except grpc.RpcError as error:
-            raise error_from_call(error, address=self._connection.target.address, timeout=timeout) from error
-        finally:
-            stream.cancel()
 
     def status(self, *, timeout: float | None = None) -> timeline.TimelineStatus:
         """Returns the state of the timeline, and which events were lost to damage."""
         answer = self._call(self._stub.GetTimelineStatus, pb.GetTimelineStatusRequest(), timeout)
         return read(timeline.TimelineStatus, answer)
-
-    @property
-    def _stub(self) -> EpisodicMemoryServiceStub:
-        return self._connection.stub(EpisodicMemoryServiceStub)
 
 
 def _filter(which: timeline.EventFilters) -> pb.EpisodicEventFilter | None:

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from mnemon._messages import tools as tool_requests
 from mnemon._messages.translation import read, request
-from mnemon._sync.service import Service
+from mnemon._sync.service import Service, Stub
 from mnemon._values import documents as values
 from mnemon._values import tools
 from mnemon.shared import tool_definitions as definitions
@@ -27,6 +27,8 @@ class Tools(Service):
     agent_id]) or ("agent", agent_id), depending on `config`. Raises ConfigurationError if that gives no namespace. The
     client does not repeat a failed call, because only the caller knows whether an operator's tool may run twice.
     """
+
+    _stub = Stub(ToolServiceStub)
 
     def list(
         self,
@@ -152,7 +154,3 @@ class Tools(Service):
         """Counts the texts that were parsed since the vault was opened, by outcome."""
         answer = self._call(self._stub.GetProtocolStats, pb.GetProtocolStatsRequest(), timeout)
         return read(tools.ProtocolStats, answer)
-
-    @property
-    def _stub(self) -> ToolServiceStub:
-        return self._connection.stub(ToolServiceStub)
