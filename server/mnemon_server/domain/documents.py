@@ -1,7 +1,7 @@
 """Documents of the knowledge store, and the requests and results of a search."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
@@ -15,8 +15,7 @@ from mnemon_server.domain.records import (
     MetadataValue,
     Scope,
     SearchDiagnostics,
-    SearchMode,
-    View,
+    TextQuery,
 )
 
 CONTENT_BYTES_MAX = 1 << 20
@@ -131,20 +130,12 @@ class DocumentFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchQuery:
-    """A search of documents. If `mode` is None: hybrid, or vector if only a vector is given."""
+class SearchQuery(TextQuery):
+    """A search of documents."""
 
-    text: str = ""
-    vector: Sequence[float] | None = None
-    of_model: bool = False
-    """For a recall: the server's model made `vector`, which counts like that of the text; the answer tells how near the
-    nearest are.
-    """
     top_k: int = TOP_K_DEFAULT
     where: DocumentFilter = DocumentFilter()
-    mode: SearchMode | None = None
     min_score: float = 0.0
-    view: View = View.STANDARD
 
 
 @dataclass(frozen=True, slots=True)

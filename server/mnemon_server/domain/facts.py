@@ -29,8 +29,7 @@ from mnemon_server.domain.records import (
     MetadataValue,
     Scope,
     SearchDiagnostics,
-    SearchMode,
-    View,
+    TextQuery,
     WriteReceipt,
     metadata_key_problem,
 )
@@ -191,21 +190,13 @@ class FactFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FactQuery:
+class FactQuery(TextQuery):
     """A search of facts. Without a text and a vector: the facts that match, in order of creation, without scores."""
 
     filter: FactFilter
-    text: str = ""
-    vector: Sequence[float] | None = None
-    of_model: bool = False
-    """For a recall: the server's model made `vector`, which counts like that of the text; the answer tells how near the
-    nearest are.
-    """
     limit: int = LIMIT_DEFAULT
     offset: int = 0
-    mode: SearchMode | None = None
     min_score: float = 0.0
-    view: View = View.STANDARD
 
 
 @dataclass(frozen=True, slots=True)

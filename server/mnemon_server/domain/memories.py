@@ -17,8 +17,7 @@ from mnemon_server.domain.records import (
     MetadataValue,
     Scope,
     SearchDiagnostics,
-    SearchMode,
-    View,
+    TextQuery,
     WriteReceipt,
 )
 
@@ -140,23 +139,15 @@ class UpdateMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryQuery:
-    """A search of memories. If `mode` is None: hybrid, or vector if only a vector is given.
+class MemoryQuery(TextQuery):
+    """A search of memories.
 
     Unless `where` sets a minimum confidence, memories below MIN_CONFIDENCE_DEFAULT are left out.
     """
 
-    text: str = ""
-    vector: Sequence[float] | None = None
-    of_model: bool = False
-    """For a recall: the server's model made `vector`, which counts like that of the text; the answer tells how near the
-    nearest are.
-    """
     limit: int = LIMIT_DEFAULT
     where: MemoryFilter = MemoryFilter()
-    mode: SearchMode | None = None
     min_score: float = 0.0
-    view: View = View.STANDARD
     explain: bool = False
 
 

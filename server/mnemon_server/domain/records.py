@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -65,6 +65,33 @@ class View(StrEnum):
     STANDARD = "standard"
     FULL = "full"
     """Also returns embeddings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextQuery:
+    """A search by a text, by a vector of the model's dimension, or by both."""
+
+    text: str = ""
+    vector: Sequence[float] | None = None
+    of_model: bool = False
+    """For a recall: the server's model made `vector`, which counts like that of the text; the answer tells how near the
+    nearest are.
+    """
+    mode: SearchMode | None = None
+    """None: hybrid, or by meaning alone if there is only a vector."""
+    view: View = View.STANDARD
+
+    @property
+    def chosen_mode(self) -> SearchMode:
+        """The mode of the search."""
+        if self.mode is not None:
+            return self.mode
+        return SearchMode.HYBRID if self.vector is None or self.text.strip() else SearchMode.VECTOR
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to compare, so that it finds nothing."""
+        return not self.text.strip() and (self.vector is None or self.mode is SearchMode.KEYWORD)
 
 
 class AckLevel(StrEnum):

@@ -10,7 +10,7 @@ from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.conflicts import ArbitrationResult, Conflict, ContentStrategy, Decision, MergeStatistics
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.filters import Expression, FieldTypes
-from mnemon_server.domain.records import MetadataValue, Relevance, Scope, SearchMode, View, WriteReceipt
+from mnemon_server.domain.records import MetadataValue, Relevance, Scope, SearchMode, TextQuery, WriteReceipt
 
 TOP_K_DEFAULT, TOP_K_MAX = 3, 100
 MIN_SIMILARITY_DEFAULT = 0.7
@@ -103,22 +103,13 @@ class SavedSemantic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimilarQuery:
-    """The query: a vector of the model's dimension, a text, or both."""
+class SimilarQuery(TextQuery):
+    """A search of statements."""
 
-    vector: Sequence[float] | None = None
-    of_model: bool = False
-    """For a recall: the server's model made `vector`, which counts like that of the text; the answer tells how near the
-    nearest are.
-    """
-    text: str = ""
-    mode: SearchMode | None = None
-    """None: hybrid if the query has a text, otherwise by meaning alone."""
     top_k: int = TOP_K_DEFAULT
     min_similarity: float | None = None
     """None means MIN_SIMILARITY_DEFAULT if meaning alone is compared, or else any similarity."""
     where: SemanticFilter = SemanticFilter()
-    view: View = View.STANDARD
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 
 from mnemon_server.domain.documents import (
     TOP_K_MAX,
@@ -10,12 +11,11 @@ from mnemon_server.domain.documents import (
     SearchQuery,
     SearchResult,
 )
-from mnemon_server.domain.records import NOTHING_RELEVANT, SearchDiagnostics, SearchMode, View
+from mnemon_server.domain.records import NOTHING_RELEVANT, SearchDiagnostics, View
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.services.documents.filters import lenient_filter
-from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, mode_of
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.rankings import timed_search
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
@@ -49,24 +49,11 @@ class DocumentSearch:
         `fits` is asked before one is read.
         """
         where, notes = lenient_filter(self._records, query.where)
-        has_text, mode = bool(query.text.strip()), mode_of(query.mode, query.text, query.vector)
-        finds_nothing = not has_text and (query.vector is None or mode is SearchMode.KEYWORD)
-        if finds_nothing or query.top_k <= 0:
-            return SearchAnswer((), notes, SearchDiagnostics(mode=mode, exact=True, relevance=NOTHING_RELEVANT))
-        found = self._passages.find(
-            PassageQuery(
-                text=query.text,
-                vector=None if query.vector is None else unit_vector(query.vector),
-                of_model=query.of_model,
-                where=where,
-                mode=mode,
-                limit=min(query.top_k, TOP_K_MAX),
-                min_score=query.min_score,
-                vectors=query.view is View.FULL,
-                fields_only=query.view is View.IDS,
-            ),
-            fits=fits,
-        )
+        if query.is_empty or query.top_k <= 0:
+            nothing = SearchDiagnostics(mode=query.chosen_mode, exact=True, relevance=NOTHING_RELEVANT)
+            return SearchAnswer((), notes, nothing)
+        asked = replace(PassageQuery.of(query, where, min(query.top_k, TOP_K_MAX)), min_score=query.min_score)
+        found = self._passages.find(asked, fits=fits)
         backend = "" if query.view is View.IDS else self._backend
         return SearchAnswer(tuple(_result(hit, backend) for hit in found.hits), notes, found.diagnostics)
 

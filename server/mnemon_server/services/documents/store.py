@@ -152,7 +152,7 @@ class DocumentStore:
     async def search(self, query: SearchQuery, *, room: Room | None = None) -> SearchAnswer:
         """Searches; see SearchQuery. Filters that cannot be applied are named in the answer."""
         refuse(query_violations(query, self._model.dimension))
-        await fetch_vector(self._embedder, query.text, vector=query.vector, mode=query.mode)
+        await fetch_vector(self._embedder, query)
         return await read_within(room, self._offload, self._search.find, query)
 
     async def get(self, doc_id: str, *, view: View = View.STANDARD, room: Room | None = None) -> Document:

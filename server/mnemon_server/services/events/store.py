@@ -204,7 +204,7 @@ class EventStore:
         """
         self._check_warm()
         if self._events.has_embeddings:
-            await fetch_vector(self._embedder, query.text, vector=query.vector, mode=query.mode)
+            await fetch_vector(self._embedder, query)
         queries = self._queries
         if query.text is None and query.where.expression is None:
             return await read_within(room, self._pages, queries.window, query)

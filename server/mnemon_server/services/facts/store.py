@@ -9,6 +9,7 @@ import builtins
 import json
 from collections.abc import Iterable, Sequence
 from copy import copy
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -61,8 +62,7 @@ from mnemon_server.services.facts.writes import renew
 from mnemon_server.services.reading.answers import Room, read_within
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.reading.read_batcher import ReadBatcher
-from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, fetch_vector, mode_of
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, fetch_vector
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.rankings import timed_search
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
@@ -95,17 +95,11 @@ class FactSearch:
     def _ranked(self, query: FactQuery, now: datetime, fits: Fits | None) -> FactSearchAnswer:
         where = query.filter
         found = self._passages.find(
-            PassageQuery(
-                text=query.text,
-                vector=None if query.vector is None else unit_vector(query.vector),
-                of_model=query.of_model,
-                where=living(where, now),
-                mode=mode_of(query.mode, query.text, query.vector),
-                limit=query.offset + query.limit,
+            replace(
+                PassageQuery.of(query, living(where, now), query.offset + query.limit),
                 skip=query.offset,
                 min_score=query.min_score,
                 broad=where.namespace is None and where.where is None,
-                vectors=query.view is View.FULL,
                 fields_only=_fields(query),
             ),
             fits=fits,
@@ -122,9 +116,7 @@ class FactSearch:
             fits=fits,
         )
         matches = tuple(FactMatch(_fact(document, query)) for _, document in rows)
-        return FactSearchAnswer(
-            matches, SearchDiagnostics(mode=mode_of(query.mode, query.text, query.vector), exact=True)
-        )
+        return FactSearchAnswer(matches, SearchDiagnostics(mode=query.chosen_mode, exact=True))
 
 
 def _match(hit: PassageHit, query: FactQuery) -> FactMatch:
@@ -280,7 +272,7 @@ class FactStore:
 
     async def search(self, query: FactQuery, *, room: Room | None = None) -> FactSearchAnswer:
         """The facts most relevant to a text or a vector, best first; see FactQuery."""
-        await fetch_vector(self._embedder, query.text, vector=query.vector, mode=query.mode)
+        await fetch_vector(self._embedder, query)
         return await read_within(room, self._offload, self._search.find, query)
 
     async def namespaces(

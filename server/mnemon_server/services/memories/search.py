@@ -18,15 +18,14 @@ from mnemon_server.domain.memories import (
     MemorySearchAnswer,
     ScorePart,
 )
-from mnemon_server.domain.records import NOTHING_RELEVANT, SearchDiagnostics, SearchMode, View
+from mnemon_server.domain.records import NOTHING_RELEVANT, SearchDiagnostics, View
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.ranking.analysis import STEMMED_WORDS
 from mnemon_server.services.memories.checks import query_violations, record_filter
 from mnemon_server.services.memories.stored_form import to_memory
-from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, mode_of
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.rankings import timed_search
 
@@ -54,24 +53,18 @@ class MemorySearch:
     def find(self, query: MemoryQuery, *, fits: Fits | None = None) -> MemorySearchAnswer:
         """The memories nearest to the query, best first, each once; calls `fits` before it reads one. Blocks."""
         refuse(query_violations(query, self._dimension))
-        mode = mode_of(query.mode, query.text, query.vector)
-        if not query.text.strip() and (query.vector is None or mode is SearchMode.KEYWORD):
-            return MemorySearchAnswer((), SearchDiagnostics(mode=mode, exact=True, relevance=NOTHING_RELEVANT))
+        if query.is_empty:
+            nothing = SearchDiagnostics(mode=query.chosen_mode, exact=True, relevance=NOTHING_RELEVANT)
+            return MemorySearchAnswer((), nothing)
         now = self._clock()
         where = query.where
         if where.min_confidence is None:
             where = replace(where, min_confidence=MIN_CONFIDENCE_DEFAULT)
         found = self._passages.find(
-            PassageQuery(
-                text=query.text,
-                vector=None if query.vector is None else unit_vector(query.vector),
-                of_model=query.of_model,
-                where=record_filter(where, self._confidence, now),
-                mode=mode,
-                limit=query.limit,
+            replace(
+                PassageQuery.of(query, record_filter(where, self._confidence, now), query.limit),
                 min_score=query.min_score,
                 broad=not replace(where, min_confidence=None),
-                vectors=query.view is View.FULL,
                 # An explanation needs the content, to name the words that match.
                 fields_only=query.view is View.IDS and not query.explain,
             ),

@@ -235,7 +235,7 @@ class MemoryStore:
 
     async def search(self, query: MemoryQuery, *, room: Room | None = None) -> MemorySearchAnswer:
         """The memories most relevant to a text or a vector, best first; see MemoryQuery."""
-        await fetch_vector(self._embedder, query.text, vector=query.vector, mode=query.mode)
+        await fetch_vector(self._embedder, query)
         return await read_within(room, self._offload, self._search.find, query)
 
     async def count(self, where: MemoryFilter = EVERYTHING, *, show_deleted: bool = False) -> int:

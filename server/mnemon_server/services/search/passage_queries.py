@@ -1,6 +1,6 @@
 """Queries and answers of the search for passages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.events import WindowQuery
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import SearchDiagnostics, SearchMode
+from mnemon_server.domain.records import SearchDiagnostics, SearchMode, TextQuery, View
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import FieldsOnly, KeywordScores, PassageIds, PassageLocation, Scores, Vector
+from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.rankings import Ranking
 
 
@@ -40,6 +42,20 @@ class PassageQuery:
     broad: bool = False
     """Whether `where` is expected to match most passages. Then it is cheaper to check what was found than to look up
     the matching passages first. The weights of words are then computed over all passages."""
+
+    @classmethod
+    def of(cls, query: TextQuery, where: RecordFilter, limit: int) -> Self:
+        """The search of the passages that match a filter, by a caller's query that was checked."""
+        return cls(
+            text=query.text,
+            vector=None if query.vector is None else unit_vector(query.vector),
+            of_model=query.of_model,
+            where=where,
+            mode=query.chosen_mode,
+            limit=limit,
+            vectors=query.view is View.FULL,
+            fields_only=query.view is View.IDS,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +149,8 @@ def _in_row(column: NDArray[np.float64] | None, row: int) -> float | None:
     return None if column is None else float(column[row])
 
 
-def mode_of(mode: SearchMode | None, text: str, vector: object | None) -> SearchMode:
-    """The mode of a query. Unless it names one: by meaning alone if it has only a vector, or else hybrid."""
-    if mode is not None:
-        return mode
-    return SearchMode.VECTOR if vector is not None and not text.strip() else SearchMode.HYBRID
-
-
-async def fetch_vector(
-    embedder: EmbeddingBatcher,
-    text: str | None,
-    *,
-    vector: Sequence[float] | None = None,
-    mode: SearchMode | None = None,
-) -> None:
-    """Asks an endpoint for the vector of a query, if a search in this mode and without a `vector` needs it.
+async def fetch_vector(embedder: EmbeddingBatcher, query: TextQuery | WindowQuery) -> None:
+    """Asks an endpoint for the vector of a query, if the search needs it.
 
     Threads are few, and an endpoint may take long: searches by word would wait for a free one. Does nothing if the
     model runs in this process.
@@ -156,5 +159,5 @@ async def fetch_vector(
         EmbeddingUnavailableError: the endpoint failed.
         TooManyRequestsError, NotServingError: see EmbeddingBatcher.
     """
-    if text and text.strip() and vector is None and mode is not SearchMode.KEYWORD:
-        await embedder.fetch_query(text)
+    if query.text and query.text.strip() and query.vector is None and query.mode is not SearchMode.KEYWORD:
+        await embedder.fetch_query(query.text)

@@ -27,7 +27,7 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import EXACT_BEST, Fits, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.ranking.fusion import relevance_floors
 from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.search.passage_queries import PassageQuery, mode_of
+from mnemon_server.services.search.passage_queries import PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.rankings import DIGITS, NOTHING, similarities, timed_search
 from mnemon_server.services.search.settings import SearchSettings
@@ -90,12 +90,12 @@ class SemanticSearch:
     def find(self, query: SimilarQuery, *, fits: Fits | None = None) -> SimilarAnswer:
         """The statements nearest to the query, best first; calls `fits` before it reads one. Blocks."""
         refuse(query_violations(query, self._dimension))
-        mode = mode_of(query.mode, query.text, query.vector)
-        if not query.text.strip() and (query.vector is None or mode is SearchMode.KEYWORD):
+        mode = query.chosen_mode
+        if query.is_empty:
             return SimilarAnswer((), SimilarityDiagnostics(mode=mode, relevance=NOTHING_RELEVANT))
-        vector = None if query.vector is None else unit_vector(query.vector)
         if mode is not SearchMode.VECTOR:
-            return self._find_by_words(query, mode, vector, fits)
+            return self._find_by_words(query, mode, fits)
+        vector = None if query.vector is None else unit_vector(query.vector)
         candidates = self._candidates(query.where)
         compared = self._compare(candidates, self._embed_query(query.text) if vector is None else vector, query)
         matches = self._matches(compared.scores, query, fits)
@@ -111,24 +111,10 @@ class SemanticSearch:
         """Waits for the searches that have begun."""
         self._passages.close()
 
-    def _find_by_words(
-        self, query: SimilarQuery, mode: SearchMode, vector: Vector | None, fits: Fits | None
-    ) -> SimilarAnswer:
+    def _find_by_words(self, query: SimilarQuery, mode: SearchMode, fits: Fits | None) -> SimilarAnswer:
         """The statements that match a text by words, or by words and meaning."""
-        found = self._passages.find(
-            PassageQuery(
-                text=query.text,
-                vector=vector,
-                of_model=query.of_model,
-                where=record_filter(query.where),
-                mode=mode,
-                limit=query.top_k,
-                min_cosine=query.min_similarity,
-                vectors=query.view is View.FULL,
-                fields_only=query.view is View.IDS,
-            ),
-            fits=fits,
-        )
+        asked = PassageQuery.of(query, record_filter(query.where), query.top_k)
+        found = self._passages.find(replace(asked, min_cosine=query.min_similarity), fits=fits)
         matches = tuple(
             SemanticMatch(
                 to_semantic(hit.document),

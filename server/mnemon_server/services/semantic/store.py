@@ -241,7 +241,7 @@ class SemanticStore:
     async def search(self, query: SimilarQuery, *, room: Room | None = None) -> SimilarAnswer:
         """The statements nearest to a vector or a text, best first; see SimilarQuery."""
         self._check_warm()
-        await fetch_vector(self._embedder, query.text, vector=query.vector, mode=query.mode)
+        await fetch_vector(self._embedder, query)
         return await read_within(room, self._offload, self._search.find, query)
 
     async def status(self) -> IndexStatus:
