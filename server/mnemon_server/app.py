@@ -34,12 +34,9 @@ from mnemon_server.engines.vault_folders import (
     unfinished_tenants,
 )
 from mnemon_server.services.access.keys import KeyRing
-from mnemon_server.services.access.removal import TenantRemover
-from mnemon_server.services.access.space import SpaceMeter
 from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.housekeeping import ErasureKeeper, ShadowKeeper, SpaceMeter, TenantRemover
 from mnemon_server.services.limits.accounts import Accounts
-from mnemon_server.services.shadow import ShadowKeeper
-from mnemon_server.services.unfinished import ErasureKeeper
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.transport.server import GrpcServer
 

@@ -4,28 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Protocol
 
-from mnemon_server.domain.access import KEYS_MAX, ApiKey, KeyPage
+from mnemon_server.domain.access import KEYS_MAX, ApiKey
 from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.writing.tombstones import Names
 
-
-class Keys(Protocol):
-    """The API keys of the data folder; `services.access.keys.KeyRing` says what the methods do."""
-
-    def list(self, tenant: str, *, after: int, limit: int) -> KeyPage:
-        """The keys of a tenant."""
-
-    async def revoke(self, tenant: str, key_id: str, *, allow_missing: bool = False) -> None:
-        """Ends a key."""
-
-    async def rebind(self, tenant: str, key_id: str, bounds: Bounds) -> None:
-        """Gives a key other bounds."""
-
-
-OpenKeys = Callable[[], AbstractAsyncContextManager[Keys | None]]
+OpenKeys = Callable[[], AbstractAsyncContextManager[KeyRing | None]]
 """Opens the keys of the data folder; None without a file of keys."""
 
 
@@ -50,7 +36,7 @@ class AccessTraces:
                 else:
                     await ring.revoke(self._tenant, key.key_id, allow_missing=True)
 
-    def _keys_in(self, ring: Keys) -> tuple[ApiKey, ...]:
+    def _keys_in(self, ring: KeyRing) -> tuple[ApiKey, ...]:
         return ring.list(self._tenant, after=0, limit=KEYS_MAX).keys
 
     async def places(self, names: Names, erased: Set[bytes]) -> list[str]:

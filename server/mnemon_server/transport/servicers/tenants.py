@@ -8,8 +8,8 @@ from mnemon.v1 import tenant_pb2_grpc
 
 from mnemon_server.domain.errors import ConfigurationError, InvalidOperationError
 from mnemon_server.engines.vault_folders import size_of
-from mnemon_server.services.access.stored_records import stored_records
 from mnemon_server.services.access.tenants import Tenants
+from mnemon_server.services.housekeeping import stored_records
 from mnemon_server.services.limits.accounts import Accounts
 from mnemon_server.transport.convert import tenants as convert
 from mnemon_server.transport.interceptors.base import Context
