@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from mnemon_server.assembly.master_keys import read_master_keys
@@ -136,10 +135,8 @@ class IdentityFollower(Periodic):
         await self._apply()
         return await super().__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await super().__aexit__(kind, error, trace)
+    async def __aexit__(self, *exception: object) -> None:
+        await super().__aexit__(*exception)
         await asyncio.gather(*(key_set.__aexit__(None, None, None) for key_set in self._key_sets.values()))
 
     async def _turn(self) -> float | None:

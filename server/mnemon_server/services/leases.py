@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mnemon_server.domain.access.bounds import Bounds
@@ -26,9 +25,7 @@ class VaultLease:
         entry = self._entry = self._pool.acquire_open(self._tenant) or await self._pool.acquire(self._tenant)
         return entry.opening.result().shown_to(self._bounds)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         if self._entry is not None:
             self._pool.release(self._entry)
 
@@ -59,9 +56,7 @@ class WatchedVault:
         self._seen = vault.seen_by(self._bounds)
         return vault.shown_to(self._bounds)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         if self._entry is not None:
             self._pool.release(self._entry)
             self._entry = None

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from types import TracebackType
 from typing import Self
 
 from mnemon_server.domain.access import check_tenant
@@ -241,9 +240,7 @@ class VaultPool:
         self._sweeper = asyncio.create_task(self._sweep())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()

@@ -14,7 +14,7 @@ from mnemon_server.services.bridge.extracting import ExtractionSettings, Extract
 from mnemon_server.services.bridge.ledger import BridgeLedger
 from mnemon_server.services.bridge.pending import PREFIX, BatchLimits, PendingBatch, PendingBatches
 from mnemon_server.services.bridge.state import State, state_from_json, state_to_json
-from mnemon_server.services.extraction.desk import Allowance, ExtractorDesk, ExtractorLimits
+from mnemon_server.services.extraction.desk import ExtractorDesk, ExtractorLimits
 from mnemon_server.services.extraction.extractor import BudgetSpentError, ExtractorAwayError
 
 from tests.support.bridge_stores import BridgedStores, happening
@@ -141,18 +141,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def test_an_allowance_is_used_up_and_grows_again_up_to_an_hours() -> None:
-    clock = Clock()
-    allowance = Allowance(60.0, clock)
-    assert allowance.wait_s(60.0) == 0.0
-    allowance.take(90.0)
-    assert allowance.wait_s(1.0) == 31 * 60.0
-    clock.now += 31 * 60.0
-    assert allowance.wait_s(1.0) == 0.0
-    clock.now += 10 * 3_600.0
-    assert (allowance.wait_s(60.0), allowance.wait_s(61.0)) == (0.0, 60.0)
 
 
 @pytest.mark.parametrize("limits", [{"calls_per_hour": 2.0}, {"tokens_per_hour": 100.0}])

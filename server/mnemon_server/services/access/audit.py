@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Protocol
 
 from mnemon_server.domain.access.audit import AuditEntry, LeftOut
@@ -47,10 +46,8 @@ class AuditLog(Periodic):
         else:
             self._waiting.append(entry)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await super().__aexit__(kind, error, trace)
+    async def __aexit__(self, *exception: object) -> None:
+        await super().__aexit__(*exception)
         await self._write()
 
     async def _turn(self) -> float | None:

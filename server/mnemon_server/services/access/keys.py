@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from mnemon_server.domain.access import (
@@ -126,10 +125,8 @@ class KeyRing(Periodic):
         await self._refresh()
         return await super().__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await super().__aexit__(kind, error, trace)
+    async def __aexit__(self, *exception: object) -> None:
+        await super().__aexit__(*exception)
         try:
             await self._store_uses()
         except MnemonError as problem:

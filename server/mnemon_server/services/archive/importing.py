@@ -27,7 +27,7 @@ from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.archive.records import RECORD, checked_document, stamp_violations, without_given_vector
 from mnemon_server.services.archive.vectors import embedded_passages, given_passages
 from mnemon_server.services.archive.writes import ImportResult, Incoming, decided, store
-from mnemon_server.services.background.offload import Offload, completion
+from mnemon_server.services.background.offload import Offload, completion, transacted
 from mnemon_server.services.events.checks import event_violations
 from mnemon_server.services.events.new_events import to_utc
 from mnemon_server.services.rules.registry import MergeRuleRegistry
@@ -266,30 +266,17 @@ class Import:
     # Writing
 
     async def _store(self, incoming: Sequence[Incoming]) -> list[ImportResult]:
-        results: list[ImportResult] = []
-
-        def program(tx: VaultTransaction) -> str:
-            nonlocal results
-            results = store(tx, incoming, self._start.on_conflict, self._capacity)
-            return ""
-
-        await completion(self._vault.transact(program))
-        return results
+        policy = self._start.on_conflict
+        return await transacted(self._vault, lambda tx: store(tx, incoming, policy, self._capacity))
 
     async def _store_rules(self, rules: Sequence[IncomingRule]) -> list[ImportResult]:
-        results: list[ImportResult] = []
+        policy = self._start.on_conflict
         version = self._start.header.rules_version if self._start.header else 0
-
-        def program(tx: VaultTransaction) -> str:
-            nonlocal results
-            results = store_rules(tx, self._rules, rules, self._start.on_conflict, version)
-            return ""
-
-        await completion(self._vault.transact(program))
-        return results
+        return await transacted(self._vault, lambda tx: store_rules(tx, self._rules, rules, policy, version))
 
     async def _store_events(self, writes: Sequence[EventWrite]) -> list[ImportResult]:
-        erased = await self._erased(writes)
+        events = [write.event for write in writes]
+        erased = await transacted(self._vault, lambda tx: erased_events(tx, events))
         writes = [write for write, gone in zip(writes, erased, strict=True) if not gone]
         ids = [write.event.event_id for write in writes]
         known = await self._offload(self._vault.events.get, ids)
@@ -297,18 +284,6 @@ class Import:
         receipts = await completion(self._vault.events.append(writes))
         recorded = iter([self._recorded(*each) for each in zip(writes, stored, receipts, strict=True)])
         return [ImportOutcome.ERASED if gone else next(recorded) for gone in erased]
-
-    async def _erased(self, writes: Sequence[EventWrite]) -> list[bool]:
-        """Which of the events were erased after they had been recorded."""
-        erased: list[bool] = []
-
-        def program(tx: VaultTransaction) -> str:
-            nonlocal erased
-            erased = erased_events(tx, [write.event for write in writes])
-            return ""
-
-        await completion(self._vault.transact(program))
-        return erased
 
     def _recorded(self, write: EventWrite, stored: Event | None, receipt: EventReceipt | MnemonError) -> ImportResult:
         if isinstance(receipt, EventReceipt):

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mnemon_server.domain.clock import Clock, from_microseconds, system_clock, to_microseconds
-from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.offload import completion
+from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.background.offload import transacted
 
 JUMP_MAX = timedelta(hours=1)
 BELIEVED_AFTER_S = 24 * 3600.0
@@ -118,12 +118,7 @@ class ClockGuard:
     async def _keep(self, doubt: str, jump: timedelta) -> None:
         if doubt == self._kept_doubt:
             return
-
-        def program(tx: VaultTransaction) -> str:
-            tx.set_value(DOUBT_KEY, doubt)
-            return ""
-
-        await completion(self._vault.transact(program))
+        await transacted(self._vault, lambda tx: tx.set_value(DOUBT_KEY, doubt))
         self._kept_doubt = doubt
         if jump:
             log.warning(

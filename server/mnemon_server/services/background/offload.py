@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from mnemon_server.domain.observation.figures import traced
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -150,6 +151,18 @@ async def completion(future: "Future[T]", part: str = "write") -> T:
         futures = _OF_LOOPS[loop] = _EngineFutures()
     result: T = await futures.of(traced(part, future), loop)
     return result
+
+
+async def transacted(vault: Vault, program: Callable[[VaultTransaction], T]) -> T:
+    """The result of a program that ran in a transaction of the vault. Errors as `Vault.transact`."""
+    results: list[T] = []
+
+    def run(tx: VaultTransaction) -> str:
+        results[:] = [program(tx)]
+        return ""
+
+    await completion(vault.transact(run))
+    return results[0]
 
 
 class _EngineFutures:

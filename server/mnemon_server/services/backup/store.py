@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 from mnemon_server.domain.backup import (
@@ -105,9 +104,7 @@ class BackupStore:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         """Waits for the step that has begun; later calls fail."""
         await self._offload.aclose()
 

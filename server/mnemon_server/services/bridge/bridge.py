@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from mnemon_server.domain.bridge import BridgeActivity, BridgeStatus, RoutingPolicy, UpdatedPolicy
@@ -166,9 +165,7 @@ class Bridge:
         self._extracting = asyncio.create_task(self._extraction.run(), context=Context())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         self._unsubscribe()
         tasks = [task for task in (self._task, self._extracting) if task is not None]
         for task in tasks:

@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.conflicts import Conflict, DetectionConfig, SignalType
-from mnemon_server.domain.documents import Document
-from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
 from mnemon_server.engines.promises.related import NO_TIME, RelatedDocuments, RelatedQuery
 from mnemon_server.services.conflicts.signals import RELATION_SIMILARITY_MIN, TOLERANCE, decide, detect
 from mnemon_server.services.semantic.resolver import NOT_JUDGED, Judged
@@ -111,25 +108,8 @@ BY_VECTOR = frozenset({SignalType.SEMANTIC, SignalType.RELATION})
 """The signals that compare embeddings."""
 
 
-class Reader(Protocol):
-    """The reads that a collection and a collection inside a transaction have in common."""
-
-    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
-        """See RecordEngine."""
-
-    def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
-    ) -> list[tuple[int, Document]]:
-        """See RecordEngine."""
-
-    def sourced(self, scope: Scope) -> Scope:
-        """See RecordEngine."""
-
-    def may_change(self, scope: Scope) -> bool:
-        """See RecordEngine."""
-
-    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
-        """See RecordEngine."""
+Reader = RecordEngine | RecordTransaction
+"""What statements are read from."""
 
 
 @dataclass(frozen=True, slots=True)

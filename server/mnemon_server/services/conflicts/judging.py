@@ -21,6 +21,7 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.conflicts.detection import find_conflicts
 from mnemon_server.services.conflicts.plans import as_candidate, find_rule
+from mnemon_server.services.limits.accounts import Bucket
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.resolver import Judged, NewSemantic
 from mnemon_server.services.semantic.stored_form import find_duplicate
@@ -73,7 +74,7 @@ class JudgeDesk:
         self._judge = judge
         self._offload = Offload(CALLS_MAX, "judge")
         self._turns = asyncio.Semaphore(CALLS_MAX)
-        self._calls_left, self._counted_at = limits.calls_per_minute, time.monotonic()
+        self._calls = Bucket(limits.calls_per_minute / 60.0, limits.calls_per_minute, now=time.monotonic)
 
     async def ask(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Relation | None]:
         """The relation of each pair; empty if the judge is out of budget.
@@ -81,9 +82,10 @@ class JudgeDesk:
         Raises:
             JudgeError: it failed, or is late.
         """
-        if not self._has_budget():
+        if self._calls.wait_s(1.0):
             log.debug("the judge is not asked: its budget for this minute is used up")
             return ()
+        self._calls.spend(1.0)
         try:
             async with asyncio.timeout(self.limits.timeout_s), self._turns:
                 return await self._offload(self._judge.judge, pairs)
@@ -94,15 +96,6 @@ class JudgeDesk:
         """Ends calls in progress."""
         self._judge.close()
         await self._offload.aclose()
-
-    def _has_budget(self) -> bool:
-        now = time.monotonic()
-        gained = (now - self._counted_at) * self.limits.calls_per_minute / 60.0
-        self._calls_left, self._counted_at = min(self.limits.calls_per_minute, self._calls_left + gained), now
-        if self._calls_left < 1.0:
-            return False
-        self._calls_left -= 1.0
-        return True
 
 
 class Advisor:

@@ -174,19 +174,6 @@ def detect(
     return Conflict(existing.memory_id, signals, severity(signals), comparison.relation)
 
 
-def detect_all(
-    candidate: SemanticMemory, existing: Iterable[SemanticMemory], config: DetectionConfig
-) -> list[Conflict]:
-    """The conflicts with all given statements, most severe first; equally severe ones in the given order."""
-    found = (detect(candidate, other, config) for other in existing)
-    return by_severity(conflict for conflict in found if conflict is not None)
-
-
-def by_severity(conflicts: Iterable[Conflict]) -> list[Conflict]:
-    """The conflicts, most severe first; equally severe ones in the given order."""
-    return sorted(conflicts, key=lambda conflict: -conflict.severity)
-
-
 def exceeds(value: float, bound: float) -> bool:
     """Whether the value is above the bound by more than a rounding error."""
     return value > bound + TOLERANCE

@@ -12,7 +12,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF
 from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.services.erasure.selection import PAGE, pages_of
+from mnemon_server.services.erasure.selection import pages_of, pages_of_events
 from mnemon_server.services.erasure.survey import Probes
 from mnemon_server.services.writing.tombstones import Names
 
@@ -72,12 +72,8 @@ def _stored(vault: Vault) -> Iterator[bytes]:
             text = "\n".join(texts)
             yield (text + text.casefold()).encode("utf-8", "surrogatepass")
             yield b"".join(form for each in vectors for form in vault.forms_of(np.array(each, np.float32)))
-    sequences = vault.events.sequences(EventSelection()).tolist()
-    while sequences:
-        stored = vault.events.read(sequences[:PAGE], bytes_max=4 << 20)
-        yield b"\n".join(one.body for one in stored)
-        last = stored[-1].sequence if stored else sequences[:PAGE][-1]
-        sequences = [sequence for sequence in sequences if sequence > last]
+    for events in pages_of_events(vault, vault.events.sequences(EventSelection())):
+        yield b"\n".join(one.body for one in events)
 
 
 def _neighbours(vault: Vault, names: Names, erased: Set[bytes], probes: Probes) -> int:

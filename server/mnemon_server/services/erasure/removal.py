@@ -1,6 +1,6 @@
 """Removes the records of an erasure, in steps, each with the tombstones of what it removes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -13,8 +13,9 @@ from mnemon_server.domain.events import Event
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, VERSIONED, RecordKind, versions_of
 from mnemon_server.domain.records import Scope
+from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.offload import Offload, completion
+from mnemon_server.services.background.offload import Offload, transacted
 from mnemon_server.services.bridge.reconciliation import LINKS_FIELD, linked_to, reconcile, remove_and_restore
 from mnemon_server.services.erasure.selection import ERASED_KINDS, PAGE, Selection
 from mnemon_server.services.erasure.survey import events_of, falling
@@ -54,7 +55,7 @@ class Removal:
     async def _remove_kind(self, kind: RecordKind, selection: Selection) -> None:
         pages = selection.documents(kind)
         while page := await self._offload(_next, pages):
-            await self._transact(partial(self._remove, kind=kind, page=page))
+            await transacted(self._vault, partial(self._remove, kind=kind, page=page))
             self.removed += len(page)
 
     def _remove(self, tx: VaultTransaction, kind: RecordKind, page: Sequence[Document]) -> None:
@@ -87,10 +88,9 @@ class Removal:
     async def _remove_events(self, selection: Selection) -> None:
         sequences = await self._offload(selection.events)
         for start in range(0, len(sequences), PAGE):
-            some_of = sequences[start : start + PAGE].tolist()
-            events = await self._offload(_read, self._vault, some_of)
+            events = await self._offload(_read, self._vault, sequences[start : start + PAGE])
             ids = [one.event_id for one in events]
-            await self._transact(partial(self._entomb, kind=RecordKind.EVENT, ids=ids))
+            await transacted(self._vault, partial(self._entomb, kind=RecordKind.EVENT, ids=ids))
             for scope, some in _by_scope(events):
                 await self._unlink(scope, [one.event_id for one in some])
         self.removed += await self._pruning.erase(sequences)
@@ -108,24 +108,17 @@ class Removal:
             links = AnyOf(tuple(Condition(LINKS_FIELD, Operator.CONTAINS, (each,)) for each in event_ids))
             tx.collection(VERSIONS).delete_documents(RecordFilter(expression=links, hidden=None), change=None)
 
-        await self._transact(program)
+        await transacted(self._vault, program)
 
     def _entomb(self, tx: VaultTransaction, kind: RecordKind, ids: Sequence[str]) -> None:
         tx.entomb([self._names.record(kind, each) for each in ids], self._time)
-
-    async def _transact(self, program: Callable[[VaultTransaction], None]) -> None:
-        def run(tx: VaultTransaction) -> str:
-            program(tx)
-            return ""
-
-        await completion(self._vault.transact(run))
 
 
 def _next(pages: Iterator[list[Document]]) -> list[Document]:
     return next((page for page in pages if page), [])
 
 
-def _read(vault: Vault, sequences: list[int]) -> list[Event]:
+def _read(vault: Vault, sequences: Sequences) -> list[Event]:
     return [*events_of(vault, sequences)]
 
 

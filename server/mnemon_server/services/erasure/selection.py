@@ -15,7 +15,7 @@ from mnemon_server.domain.documents import Document, DocumentFilter
 from mnemon_server.domain.encoding import document_matches
 from mnemon_server.domain.erasure import EraseFilter, EraseTarget
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.events import EventSelection
+from mnemon_server.domain.events import Event, EventSelection, StoredEvent
 from mnemon_server.domain.facts import KEY_PREFIXES, FactFilter
 from mnemon_server.domain.filters import METADATA_PREFIX, AnyOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.history import stored_version
@@ -178,18 +178,12 @@ class TombstoneSelection:
 
     def events(self) -> Sequences:
         """See Selection."""
-        sequences = self._vault.events.sequences(EventSelection()).tolist()
-        found: list[int] = []
-        while sequences:
-            stored = self._vault.events.read(sequences[:PAGE], bytes_max=1 << 20)
-            for one in stored:
-                event = decode(one.body)
-                recorded = event.record_time if event.record_time != EPOCH else None
-                if is_erased((self._names.of_event(event), recorded), self.times):
-                    found.append(one.sequence)
-            last = stored[-1].sequence if stored else sequences[:PAGE][-1]
-            sequences = [sequence for sequence in sequences if sequence > last]
-        return np.array(found, np.int64)
+        pages = pages_of_events(self._vault, self._vault.events.sequences(EventSelection()))
+        return np.array([one.sequence for page in pages for one in page if self._is_erased(decode(one.body))], np.int64)
+
+    def _is_erased(self, event: Event) -> bool:
+        recorded = event.record_time if event.record_time != EPOCH else None
+        return is_erased((self._names.of_event(event), recorded), self.times)
 
 
 def tombstones_of(vault: Vault) -> Iterator[tuple[bytes, datetime]]:
@@ -198,6 +192,16 @@ def tombstones_of(vault: Vault) -> Iterator[tuple[bytes, datetime]]:
     while rows := vault.tombstones(after, limit=10_000):
         yield from rows
         after = rows[-1][0]
+
+
+def pages_of_events(vault: Vault, sequences: Sequences) -> Iterator[list[StoredEvent]]:
+    """The events with these sequences that still exist, page by page, about a mebibyte each."""
+    left = sequences.tolist()
+    while some := left[:PAGE]:
+        stored = vault.events.read(some, bytes_max=1 << 20)
+        yield stored
+        last = stored[-1].sequence if stored else some[-1]
+        left = [sequence for sequence in left if sequence > last]
 
 
 def pages_of(vault: Vault, kind: RecordKind, where: RecordFilter, *, vectors: bool = False) -> Iterator[list[Document]]:

@@ -7,11 +7,11 @@ vault completes what a killed server began.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Any, Self
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Self, TypeVar
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock, system_clock, to_microseconds
@@ -46,7 +46,7 @@ from mnemon_server.domain.validation import (
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.offload import Offload, completion
+from mnemon_server.services.background.offload import Offload, completion, transacted
 from mnemon_server.services.conflicts.relation_features import forget_readings
 from mnemon_server.services.documents import filters as documents
 from mnemon_server.services.erasure.job import AFTER_US, Job, finish, stored_evidence, stored_job
@@ -135,6 +135,7 @@ RECORD_ID = "erasure"
 OUT_OF_REACH = "backups, exports and copies that were made before"
 
 log = logging.getLogger(__name__)
+Some = TypeVar("Some", int, str)
 
 
 @dataclass(slots=True)
@@ -197,9 +198,7 @@ class Eraser:
             await self._replay(int(after))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         for task in self._runs:
             task.cancel()
         if self._runs:
@@ -291,40 +290,39 @@ class Eraser:
     ) -> ErasureReceipt:
         """Finds what there is, stores tombstones and job in one transaction, and completes the job."""
         async with self._turn:
-            names = await self._secret()
+            names = await transacted(self._vault, names_of)
             found = await self._survey(names, selection, run)
+            keys = [*found.keys, *_subject_keys(names, target)]
             marks = await self._offload(Marks.of, found.runs.runs)
             job = Job(
                 time_us=await self._offload(self._next_time),
                 subject=subject or subject_of(target),
                 counts=dict(found.counts),
-                tombstones=len(found.keys),
+                tombstones=len(keys),
                 request_id=run.request.request_id if run.request else "",
                 digest=run.request.digest.hex() if run.request else "",
                 revoke_keys=revoke_keys,
             )
-            keys = [*found.keys, *_subject_keys(names, target)]
 
-            def program(tx: VaultTransaction) -> str:
+            def program(tx: VaultTransaction) -> None:
                 tx.entomb(keys, job.time)
-                replace(job, tombstones=len(keys)).store(tx, marks, found.probes)
-                return ""
+                job.store(tx, marks, found.probes)
 
             await asyncio.to_thread(self._vault.set_unfinished, is_unfinished=True)
-            await completion(self._vault.transact(program))
-            return await self._complete(replace(job, tombstones=len(keys)), names, selection, run)
+            await transacted(self._vault, program)
+            return await self._complete(job, names, selection, run)
 
     async def _replay(self, after_us: int) -> None:
         """Erases again what the tombstones name that are newer than the records of a restored vault."""
         log.info("what was erased after the restored backup is erased again")
         await self._offload(self._vault.events.wait_until_warm, RETRY_MAX_S)
-        selection = await self._offload(TombstoneSelection, self._vault, await self._secret())
+        selection = await self._offload(TombstoneSelection, self._vault, await transacted(self._vault, names_of))
         subject = {"kind": "tombstones", AFTER_US: str(after_us)}
         await self._start(run := _Run(None), self._begin(EraseTarget(), selection, run, subject=subject))
 
     async def _resume(self, job: Job, run: _Run) -> ErasureReceipt:
         async with self._turn:
-            names = await self._secret()
+            names = await transacted(self._vault, names_of)
             await self._offload(self._vault.events.wait_until_warm, RETRY_MAX_S)
             selection = await self._offload(TombstoneSelection, self._vault, names)
             return await self._complete(job, names, selection, run)
@@ -358,7 +356,7 @@ class Eraser:
         forget_terms()
         forget_readings()
         run.report(ErasePhase.SETTLING)
-        told = await self._transact(lambda tx: self._tell(tx, job))
+        told = await transacted(self._vault, lambda tx: self._tell(tx, job))
         unreached = await self._settling.rewrite()
         erased = await self._offload(self._erased_in, job)
         traces = await self._forget_traces(Traces(self._vault, names, erased), told)
@@ -372,18 +370,16 @@ class Eraser:
         return receipt
 
     async def _forget_traces(self, traces: Traces, through: int) -> dict[str, int]:
-        changes = 0
-        pages = traces.changes(through)
-        while some := await self._offload(next, pages, ()):
-            sequences = [*some]
-            changes += await self._transact(lambda tx, sequences=sequences: tx.forget(changes=sequences))
+        changes = await self._forget(traces.changes(through), lambda some, tx: tx.forget(changes=some))
         return {"change": changes, "answer": await self._forget_answers(traces.answers())}
 
     async def _forget_answers(self, pages: Iterator[list[str]]) -> int:
-        count = 0
-        while found := await self._offload(next, pages, ()):
-            ids = [*found]
-            count += await self._transact(lambda tx, ids=ids: tx.forget(answers=ids))
+        return await self._forget(pages, lambda some, tx: tx.forget(answers=some))
+
+    async def _forget(self, pages: Iterator[list[Some]], forget: Callable[[list[Some], VaultTransaction], int]) -> int:
+        count, end = 0, list[Some]()
+        while some := await self._offload(next, pages, end):
+            count += await transacted(self._vault, partial(forget, some))
         return count
 
     async def _proof(self, names: Names, erased: set[bytes], run: _Run) -> tuple[Proof, str]:
@@ -401,10 +397,6 @@ class Eraser:
         return proof, pending
 
     # In transactions
-
-    async def _transact(self, program: Any) -> int:
-        """Runs a program that returns a number."""
-        return int((await completion(self._vault.transact(lambda tx: str(program(tx))))).answer)
 
     def _tell(self, tx: VaultTransaction, job: Job) -> int:
         """Tells watchers that records are gone whose removal they may have missed; returns the position before that."""
@@ -449,16 +441,6 @@ class Eraser:
 
         await self._offload(self._vault.events.wait_until_warm, RETRY_S)
         return await self._offload(read)
-
-    async def _secret(self) -> Names:
-        found: list[Names] = []
-
-        def program(tx: VaultTransaction) -> str:
-            found[:] = [names_of(tx)]
-            return ""
-
-        await completion(self._vault.transact(program))
-        return found[0]
 
     def _next_time(self) -> int:
         """A time that no earlier erasure has, and no earlier record is younger than."""

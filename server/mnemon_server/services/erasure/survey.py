@@ -13,9 +13,10 @@ from mnemon_server.domain.events import Event
 from mnemon_server.domain.filters import AnyOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.kinds import VERSIONED, RecordKind, versions_of
 from mnemon_server.domain.records import MetadataValue
+from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.promises.marks import runs_of
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.services.erasure.selection import ERASED_KINDS, PAGE, Selection, pages_of
+from mnemon_server.services.erasure.selection import ERASED_KINDS, PAGE, Selection, pages_of, pages_of_events
 from mnemon_server.services.semantic.decisions import ABOUT
 from mnemon_server.services.semantic.filters import among
 from mnemon_server.services.semantic.stored_form import DocumentReader
@@ -79,7 +80,7 @@ class Surveyor:
                 else:
                     self._add(kind, page)
                 yield self.found.counts.total()
-        for event in events_of(self._vault, selection.events().tolist()):
+        for event in events_of(self._vault, selection.events()):
             self.found.keys[self._names.record(RecordKind.EVENT, event.event_id)] = None
             self.found.counts[RecordKind.EVENT] += 1
             if self._marks:
@@ -165,13 +166,9 @@ def merged_from(statement: Document) -> tuple[str, ...]:
     return parts if isinstance(parts, tuple) else ()
 
 
-def events_of(vault: Vault, sequences: list[int]) -> Iterator[Event]:
+def events_of(vault: Vault, sequences: Sequences) -> Iterator[Event]:
     """The events with these sequences."""
-    while sequences:
-        stored = vault.events.read(sequences[:PAGE], bytes_max=1 << 20)
-        yield from (decode(one.body) for one in stored)
-        last = stored[-1].sequence if stored else sequences[:PAGE][-1]
-        sequences = [sequence for sequence in sequences if sequence > last]
+    return (decode(one.body) for page in pages_of_events(vault, sequences) for one in page)
 
 
 def _parts_of_holder(statement: Document, fallen: dict[str, Document]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from mnemon_server.services.extraction.extractor import (
     RefusedError,
     checked,
 )
+from mnemon_server.services.limits.accounts import Bucket
 
 HOUR_S = 3_600.0
 
@@ -40,26 +41,6 @@ class ExtractorLimits:
     tokens_per_hour: float = 1_000_000.0
 
 
-class Allowance:
-    """An amount that is used up, and refills up to the amount of an hour."""
-
-    def __init__(self, per_hour: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_hour = per_hour
-        self._clock = clock
-        self._left, self._counted_at = per_hour, clock()
-
-    def wait_s(self, needed: float) -> float:
-        """The time until `needed` is left; 0 if it is."""
-        now = self._clock()
-        self._left = min(self._per_hour, self._left + (now - self._counted_at) * self._per_hour / HOUR_S)
-        self._counted_at = now
-        return max(0.0, (needed - self._left) * HOUR_S / self._per_hour)
-
-    def take(self, amount: float) -> None:
-        """Uses up an amount, which may be more than is left."""
-        self._left -= amount
-
-
 class ExtractorDesk:
     """Calls an extractor within its limits, and checks its answers. Belongs to one event loop."""
 
@@ -70,8 +51,8 @@ class ExtractorDesk:
         self.limits = limits
         self._extractor = extractor
         self._turns = asyncio.Semaphore(limits.calls_max)
-        self._calls = Allowance(limits.calls_per_hour, clock)
-        self._tokens = Allowance(limits.tokens_per_hour, clock)
+        self._calls = Bucket(limits.calls_per_hour / HOUR_S, limits.calls_per_hour, now=clock)
+        self._tokens = Bucket(limits.tokens_per_hour / HOUR_S, limits.tokens_per_hour, now=clock)
 
     async def ask(self, request: ExtractionRequest) -> Extraction:
         """The answer, all of which can be saved.
@@ -85,13 +66,13 @@ class ExtractorDesk:
             wait_s = max(self._calls.wait_s(1.0), self._tokens.wait_s(1.0))
             if wait_s:
                 raise BudgetSpentError(f"the extractor's budget for this hour is used up for {wait_s:,.0f} s", wait_s)
-            self._calls.take(1.0)
+            self._calls.spend(1.0)
             try:
                 answer = await self._extractor.extract(request)
             except RefusedError as error:
-                self._tokens.take(error.tokens)
+                self._tokens.spend(error.tokens)
                 raise
-            self._tokens.take(answer.tokens)
+            self._tokens.spend(answer.tokens)
         try:
             return checked(answer, request)
         except RefusedError as error:

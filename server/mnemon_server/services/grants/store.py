@@ -31,7 +31,7 @@ from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
-from mnemon_server.services.background.offload import completion
+from mnemon_server.services.background.offload import transacted
 from mnemon_server.services.background.periodic import Periodic
 from mnemon_server.services.grants.stored_form import to_document, to_grant
 from mnemon_server.services.writing.tombstones import names_of
@@ -187,11 +187,7 @@ class GrantStore(Periodic):
         )
 
     async def _write(self, program: Callable[[VaultTransaction], None]) -> None:
-        def run(tx: VaultTransaction) -> str:
-            program(tx)
-            return ""
-
-        await completion(self._vault.transact(run))
+        await transacted(self._vault, program)
         await self._refresh()
 
     async def _turn(self) -> float | None:

@@ -5,7 +5,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.errors import QuotaExceededError, TooManyRequestsError
@@ -353,9 +352,7 @@ class Budget:
     def __enter__(self) -> None:
         self.take()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.give_back()
 
 

@@ -17,10 +17,11 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.conflicts.detection import RELATIONS_MAX, find_conflicts
-from mnemon_server.services.conflicts.signals import RELATION_CERTAIN, detect_all
+from mnemon_server.services.conflicts.signals import RELATION_CERTAIN
 from mnemon_server.services.semantic.stored_form import to_document, to_semantic
 
 from tests.support.memory_stores import NOON
+from tests.support.statements import detect_all
 from tests.support.vaults import DIMENSION, temporary_vault
 
 USERS = itertools.count()

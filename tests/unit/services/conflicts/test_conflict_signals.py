@@ -1,16 +1,15 @@
 """Signals: when two statements conflict, for what reason, and how severely."""
 
 from datetime import timedelta
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.domain.conflicts import DetectionConfig, Relation, RelationType, Signal, SignalType
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.services.conflicts.signals import compare, decide, detect, detect_all, severity, signals_of
+from mnemon_server.services.conflicts.signals import compare, decide, detect, severity, signals_of
 
-from tests.support.statements import NOON, detection_configs, statement, statements
+from tests.support.statements import NOON, detect_all, detection_configs, statement, statements
 
 SEMANTIC, KEYWORD, TIME, IMPORTANCE, RELATION = SignalType
 
@@ -239,20 +238,6 @@ def test_a_statement_conflicts_with_those_without_an_id_but_not_with_itself() ->
     assert [found.memory_id for found in detect_all(conflicting(""), [opponent("")], DetectionConfig())] == [""]
 
 
-def test_the_most_severe_conflict_comes_first_and_equal_ones_keep_their_order() -> None:
-    existing = [
-        statement("a", "weak", keywords=("tea",)),
-        statement("b", "strong", keywords=("tea",), create_time=NOON),
-        statement("c", "none", keywords=("rice",)),
-        statement("d", "also weak", keywords=("tea",)),
-        statement("e", "also strong", keywords=("tea",), create_time=NOON),
-    ]
-    candidate = statement("f", keywords=("tea",), create_time=NOON)
-    conflicts = detect_all(candidate, existing, DetectionConfig())
-    assert [found.memory_id for found in conflicts] == ["strong", "also strong", "weak", "also weak"]
-    assert [found.severity for found in conflicts] == [2.0, 2.0, 1.0, 1.0]
-
-
 @given(statements(), statements(), detection_configs())
 def test_scores_are_fractions_and_the_severity_is_their_sum(
     first: SemanticMemory, second: SemanticMemory, config: DetectionConfig
@@ -269,10 +254,9 @@ def test_a_comparison_is_symmetric(first: SemanticMemory, second: SemanticMemory
 
 
 @given(statements(), st.lists(statements(), max_size=6), detection_configs())
-def test_conflicts_are_sorted_and_severe_by_their_signals(
+def test_conflicts_are_severe_by_their_signals(
     candidate: SemanticMemory, existing: list[SemanticMemory], config: DetectionConfig
 ) -> None:
     conflicts = detect_all(candidate, existing, config)
     assert all(conflict.signals for conflict in conflicts)
     assert all(conflict.severity == pytest.approx(severity(conflict.signals)) for conflict in conflicts)
-    assert all(first.severity >= second.severity for first, second in pairwise(conflicts))
