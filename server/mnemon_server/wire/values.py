@@ -23,25 +23,12 @@ from mnemon_server.domain.records import (
     WriteOutcome,
     WriteReceipt,
 )
+from mnemon_server.wire.enums import members_of, numbers_of
 
-ACK_LEVELS: Mapping[int, AckLevel] = {
-    pb.ACK_LEVEL_UNSPECIFIED: AckLevel.DURABLE,
-    pb.ACK_LEVEL_DURABLE: AckLevel.DURABLE,
-    pb.ACK_LEVEL_SEARCHABLE: AckLevel.SEARCHABLE,
-}
-SEARCH_MODES: Mapping[int, SearchMode] = {
-    pb.SEARCH_MODE_UNSPECIFIED: SearchMode.HYBRID,
-    pb.SEARCH_MODE_VECTOR: SearchMode.VECTOR,
-    pb.SEARCH_MODE_KEYWORD: SearchMode.KEYWORD,
-    pb.SEARCH_MODE_HYBRID: SearchMode.HYBRID,
-}
-SEARCH_MODES_TO_PB = {mode: pb.SearchMode.Value(f"SEARCH_MODE_{mode.name}") for mode in SearchMode}
-VIEWS: Mapping[int, View] = {
-    pb.VIEW_UNSPECIFIED: View.STANDARD,
-    pb.VIEW_IDS: View.IDS,
-    pb.VIEW_STANDARD: View.STANDARD,
-    pb.VIEW_FULL: View.FULL,
-}
+ACK_LEVELS = members_of(pb.AckLevel, AckLevel, AckLevel.DURABLE)
+SEARCH_MODES = members_of(pb.SearchMode, SearchMode, SearchMode.HYBRID)
+SEARCH_MODES_TO_PB = numbers_of(pb.SearchMode, SearchMode)
+VIEWS = members_of(pb.View, View, View.STANDARD)
 STATES_TO_PB: Mapping[HealthStatus, pb.State.ValueType] = {
     HealthStatus.HEALTHY: pb.STATE_READY,
     HealthStatus.STARTING: pb.STATE_STARTING,
@@ -49,7 +36,7 @@ STATES_TO_PB: Mapping[HealthStatus, pb.State.ValueType] = {
     HealthStatus.UNHEALTHY: pb.STATE_UNAVAILABLE,
 }
 _NO_SCOPE = Scope()
-_OUTCOMES_TO_PB = {outcome: pb.WriteOutcome.Value(f"WRITE_OUTCOME_{outcome.name}") for outcome in WriteOutcome}
+_OUTCOMES_TO_PB = numbers_of(pb.WriteOutcome, WriteOutcome)
 
 
 def scope_of(owner: Any) -> Scope:
@@ -133,8 +120,10 @@ def time_to_pb(time: datetime) -> Timestamp:
     return message
 
 
-def fill_time(target: Timestamp, time: datetime) -> None:
-    """Writes a time into the field of a message."""
+def fill_time(target: Timestamp, time: datetime | None) -> None:
+    """Writes a time into the field of a message, which stays unset without one."""
+    if time is None:
+        return
     delta = time - EPOCH
     target.seconds = delta.days * 86_400 + delta.seconds
     target.nanos = delta.microseconds * 1000

@@ -46,6 +46,7 @@ from mnemon_server.transport.convert import facts as convert
 from mnemon_server.transport.convert import facts as requests
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.results import with_receipts
 from mnemon_server.transport.convert.shared.wire import AnswerBytes
 from mnemon_server.transport.status import Failure
 
@@ -228,7 +229,7 @@ def test_an_acknowledgement_has_the_fact_if_there_is_one() -> None:
 
 def test_results_of_a_run_come_in_order_including_failed_ones() -> None:
     failure = Failure.of(InvalidArgumentError.of("fact.key", "must be at most 512 bytes"))
-    message = convert.put_results_to_pb([RECEIPT, failure])
+    message = with_receipts(pb.BulkPutFactsResponse(), [RECEIPT, failure])
     assert [result.WhichOneof("outcome") for result in message.results] == ["receipt", "error"]
     assert message.results[1].error.reason == errors_pb2.ERROR_REASON_INVALID_ARGUMENT
     assert message.results[1].error.violations[0].field == "fact.key"

@@ -31,6 +31,7 @@ from mnemon_server.domain.memories import (
 from mnemon_server.domain.records import AckLevel, Scope, SearchDiagnostics, SearchMode, WriteOutcome, WriteReceipt
 from mnemon_server.transport.convert import memories as convert
 from mnemon_server.transport.convert import memories as requests
+from mnemon_server.transport.convert.shared.results import with_receipts
 from mnemon_server.transport.status import Failure
 
 CREATED, UPDATED, REINFORCED, DELETED = (datetime(2026, 1, day, 3, 4, 5, 678, UTC) for day in (1, 2, 3, 4))
@@ -180,7 +181,7 @@ def test_an_acknowledgement_holds_the_receipt_and_the_memory_if_there_is_one() -
 
 def test_results_of_a_bulk_stream_are_receipts_and_errors_in_order() -> None:
     failure = Failure.of(InvalidArgumentError.of("memory.content", "must not be blank"))
-    first, second = convert.create_results_to_pb([failure, RECEIPT]).results
+    first, second = with_receipts(pb.BulkCreateMemoriesResponse(), [failure, RECEIPT]).results
     assert (first.error.reason, first.error.violations[0].field) == (
         errors_pb2.ERROR_REASON_INVALID_ARGUMENT,
         "memory.content",

@@ -53,6 +53,7 @@ from mnemon_server.transport.convert import conflicts as convert_conflicts
 from mnemon_server.transport.convert import semantic as convert
 from mnemon_server.transport.convert import semantic as requests
 from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.results import with_results
 from mnemon_server.transport.status import Failure
 
 LEARNT, CHANGED, REVERTED = (datetime(2026, 1, day, 3, 4, 5, 678, UTC) for day in (1, 2, 3))
@@ -221,14 +222,15 @@ def test_the_results_of_a_run_have_one_entry_per_statement() -> None:
         SavedSemantic(memory=None, receipt=None, decision=DECISION),
         SavedSemantic(memory=MEMORY, receipt=RECEIPT, duplicate=True),
     ]
-    first, second, third, fourth = convert.save_results_to_pb(outcomes).results
+    answer = pb.BulkSaveSemanticMemoriesResponse()
+    first, second, third, fourth = with_results(answer, outcomes, convert.fill_result).results
     assert (first.saved.receipt.id, first.saved.duplicate, first.saved.decision_id) == ("s-1", False, "")
     assert (second.error.reason, second.error.retry_delay) == (errors_pb2.ERROR_REASON_THROTTLED, Duration(seconds=2))
     assert (third.WhichOneof("outcome"), third.saved.HasField("receipt"), third.saved.decision_id) == (
         "saved", False, "d-1",
     )  # fmt: skip
     assert fourth.saved.duplicate
-    nothing = convert.save_results_to_pb([SavedSemantic(memory=None, receipt=None)]).results[0]
+    convert.fill_result(nothing := pb.SaveSemanticMemoryResult(), SavedSemantic(memory=None, receipt=None))
     assert nothing.WhichOneof("outcome") == "saved"
 
 

@@ -10,6 +10,7 @@ from mnemon.v1 import semantic_pb2 as pb
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.transport.convert import conflicts, rules
 from mnemon_server.transport.convert import semantic as requests
+from mnemon_server.transport.convert.shared.reader import read_page_size
 
 NO_TIME = Timestamp(seconds=10**13)
 UNSET = common_pb2.MetadataValue()
@@ -120,7 +121,7 @@ def test_a_negative_page_size_is_refused() -> None:
         "order", "page_size",
     ]  # fmt: skip
     request = conflicts_pb2.ListDecisionsRequest(page_size=-1)
-    assert fields(conflicts.read_list, request) == ["page_size"]
+    assert fields(read_page_size, request) == ["page_size"]
 
 
 def test_given_statements_are_checked_under_their_own_path() -> None:

@@ -44,14 +44,6 @@ def read_create(request: pb.CreateKeyRequest) -> KeyCreation:
     return KeyCreation(request.name, role, ttl, Bounds.of(request.users, request.namespaces, request.origins))
 
 
-def read_list(request: pb.ListKeysRequest | pb.ListGrantsRequest) -> int:
-    """The most keys or grants on a page."""
-    reader = Reader()
-    limit = reader.page_size(request.page_size)
-    reader.finish()
-    return limit
-
-
 def read_rotation(request: pb.RotateKeyRequest) -> timedelta:
     """For how long the secret before remains valid."""
     reader = Reader()
@@ -67,12 +59,9 @@ def key_to_pb(key: ApiKey) -> pb.ApiKey:
     message.namespaces.extend(key.bounds.namespace_texts)
     message.origins.extend(key.bounds.origins)
     fill_time(message.create_time, key.created_at)
-    if key.expires_at is not None:
-        fill_time(message.expire_time, key.expires_at)
-    if key.last_used_at is not None:
-        fill_time(message.last_use_time, key.last_used_at)
-    if key.previous_expires_at is not None:
-        fill_time(message.previous_expire_time, key.previous_expires_at)
+    fill_time(message.expire_time, key.expires_at)
+    fill_time(message.last_use_time, key.last_used_at)
+    fill_time(message.previous_expire_time, key.previous_expires_at)
     return message
 
 
@@ -113,10 +102,8 @@ def grant_to_pb(grant: Grant) -> pb.Grant:
     if share.namespace is None:
         fill_scope(message, share.scope)
     fill_time(message.create_time, grant.created_at)
-    if grant.expires_at is not None:
-        fill_time(message.expire_time, grant.expires_at)
-    if grant.accepted_at is not None:
-        fill_time(message.accept_time, grant.accepted_at)
+    fill_time(message.expire_time, grant.expires_at)
+    fill_time(message.accept_time, grant.accepted_at)
     return message
 
 
@@ -126,6 +113,5 @@ def principal_to_pb(principal: Principal) -> pb.WhoAmIResponse:
     message.users.extend(principal.bounds.user_texts)
     message.namespaces.extend(principal.bounds.namespace_texts)
     message.origins.extend(principal.bounds.origins)
-    if principal.expires_at is not None:
-        fill_time(message.expire_time, principal.expires_at)
+    fill_time(message.expire_time, principal.expires_at)
     return message

@@ -30,6 +30,7 @@ from mnemon_server.transport.convert.events import read_event
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.status import Failure
+from mnemon_server.wire.enums import members_of, numbers_of
 from mnemon_server.wire.events import encode
 from mnemon_server.wire.values import (
     fill_metadata,
@@ -40,9 +41,9 @@ from mnemon_server.wire.values import (
 
 VECTOR_TYPE = np.dtype("<f4")
 _UNSAID = (None, "", ())
-KINDS: Mapping[int, RecordKind] = {pb.RecordKind.Value(f"RECORD_KIND_{kind.name}"): kind for kind in RecordKind}
+KINDS = members_of(pb.RecordKind, RecordKind)
 KINDS_TO_PB = {kind: pb.RecordKind.ValueType(number) for number, kind in KINDS.items()}
-_OUTCOMES_TO_PB = {each: pb.ImportOutcome.Value(f"IMPORT_OUTCOME_{each.name}") for each in ImportOutcome}
+_OUTCOMES_TO_PB = numbers_of(pb.ImportOutcome, ImportOutcome)
 
 
 def export_to_pb(export: ExportMessage) -> pb.ExportRecordsResponse:
@@ -93,8 +94,7 @@ def _header_to_pb(header: ArchiveHeader) -> pb.ArchiveHeader:
                 name=model.name, revision=model.revision, precision=model.precision, dimension=model.dimension
             )
         )
-    if header.export_time is not None:
-        fill_time(message.export_time, header.export_time)
+    fill_time(message.export_time, header.export_time)
     return message
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import chain
+from typing import Any
 
 from mnemon.v1 import bridge_pb2 as pb
 from mnemon.v1 import common_pb2, semantic_pb2
@@ -25,26 +26,21 @@ from mnemon_server.services.bridge.routing import Skip, change_violations
 from mnemon_server.transport.convert.decisions import fill_decision
 from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES, fill_memory
 from mnemon_server.transport.convert.shared.reader import Reader, named, require
+from mnemon_server.wire.enums import members_of, numbers_of
 from mnemon_server.wire.values import duration_to_pb, fill_time, scope_of
 
-_MODES_TO_PB = {mode: pb.RoutingMode.Value(f"ROUTING_MODE_{mode.name}") for mode in RoutingMode}
-_ACTIONS_TO_PB = {action: pb.PruneAction.Value(f"PRUNE_ACTION_{action.name}") for action in PruneAction}
-_ACTIVITIES_TO_PB = {each: pb.BridgeActivity.Value(f"BRIDGE_ACTIVITY_{each.name}") for each in BridgeActivity}
+_MODES_TO_PB = numbers_of(pb.RoutingMode, RoutingMode)
+_ACTIONS_TO_PB = numbers_of(pb.PruneAction, PruneAction)
+_ACTIVITIES_TO_PB = numbers_of(pb.BridgeActivity, BridgeActivity)
 _STATES_TO_PB = {
     BridgeActivity.RUNNING: common_pb2.STATE_READY,
     BridgeActivity.SUSPENDED: common_pb2.STATE_DEGRADED,
     BridgeActivity.PAUSED: common_pb2.STATE_UNAVAILABLE,
 }
-_SKIPS_TO_PB: Mapping[str, pb.SkipReason.ValueType] = {
-    reason: pb.SkipReason.Value(f"SKIP_REASON_{reason.name}") for reason in Skip
-}
-_EXTRACT_MODES_TO_PB = {mode: pb.ExtractMode.Value(f"EXTRACT_MODE_{mode.name}") for mode in ExtractMode}
-_REFUSALS_TO_PB: Mapping[str, pb.ExtractionRefusal.ValueType] = {
-    reason: pb.ExtractionRefusal.Value(f"EXTRACTION_REFUSAL_{reason.name}") for reason in Refusal
-}
-_CONFLICT_POLICIES_TO_PB = {
-    policy: semantic_pb2.ConflictPolicy.Value(f"CONFLICT_POLICY_{policy.name}") for policy in ConflictPolicy
-}
+_SKIPS_TO_PB: Mapping[Any, Any] = numbers_of(pb.SkipReason, Skip)
+_EXTRACT_MODES_TO_PB = numbers_of(pb.ExtractMode, ExtractMode)
+_REFUSALS_TO_PB: Mapping[Any, Any] = numbers_of(pb.ExtractionRefusal, Refusal)
+_CONFLICT_POLICIES_TO_PB = numbers_of(semantic_pb2.ConflictPolicy, ConflictPolicy)
 
 
 def policy_to_pb(policy: RoutingPolicy) -> pb.RoutingPolicy:
@@ -81,8 +77,7 @@ def status_to_pb(status: BridgeStatus) -> pb.GetBridgeStatusResponse:
         segment_count=status.segment_count,
         policy=policy_to_pb(status.policy),
     )
-    if status.handled_time is not None:
-        fill_time(message.handled_time, status.handled_time)
+    fill_time(message.handled_time, status.handled_time)
     if status.policy.extract is not ExtractMode.OFF or status.extraction != ExtractionCounts():
         message.extraction.CopyFrom(_extraction_to_pb(status))
     return message
@@ -134,22 +129,9 @@ def _state_of(status: BridgeStatus) -> common_pb2.State.ValueType:
     return common_pb2.STATE_DEGRADED if status.is_waiting and state == common_pb2.STATE_READY else state
 
 
-ROUTING_MODES: Mapping[int, RoutingMode] = {
-    pb.ROUTING_MODE_UNSPECIFIED: RoutingMode.ALL,
-    pb.ROUTING_MODE_ALL: RoutingMode.ALL,
-    pb.ROUTING_MODE_ANY: RoutingMode.ANY,
-}
-PRUNE_ACTIONS: Mapping[int, PruneAction] = {
-    pb.PRUNE_ACTION_UNSPECIFIED: PruneAction.DELETE,
-    pb.PRUNE_ACTION_DELETE: PruneAction.DELETE,
-    pb.PRUNE_ACTION_DEMOTE: PruneAction.DEMOTE,
-}
-EXTRACT_MODES: Mapping[int, ExtractMode] = {
-    pb.EXTRACT_MODE_UNSPECIFIED: ExtractMode.OFF,
-    pb.EXTRACT_MODE_OFF: ExtractMode.OFF,
-    pb.EXTRACT_MODE_MODEL: ExtractMode.MODEL,
-    pb.EXTRACT_MODE_SERVICE: ExtractMode.SERVICE,
-}
+ROUTING_MODES = members_of(pb.RoutingMode, RoutingMode, RoutingMode.ALL)
+PRUNE_ACTIONS = members_of(pb.PruneAction, PruneAction, PruneAction.DELETE)
+EXTRACT_MODES = members_of(pb.ExtractMode, ExtractMode, ExtractMode.OFF)
 _DEFAULT = RoutingPolicy()
 
 

@@ -52,6 +52,7 @@ from mnemon_server.transport.convert.memories import fill_memory
 from mnemon_server.transport.convert.rules import field_to_pb, fill_rule
 from mnemon_server.transport.convert.semantic import fill_memory as fill_semantic_memory
 from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.wire.enums import members_of, numbers_of
 from mnemon_server.wire.values import (
     duration_to_pb,
     fill_scope,
@@ -168,7 +169,7 @@ _FILLERS: Mapping[ChangeType, Callable[[pb.Change, str], None]] = {
 }
 
 
-_CHANGE_TYPES_TO_PB = {type_: pb.ChangeType.Value(f"CHANGE_TYPE_{type_.name}") for type_ in ChangeType}
+_CHANGE_TYPES_TO_PB = numbers_of(pb.ChangeType, ChangeType)
 
 
 def page_to_pb(page: ChangePage) -> pb.ListChangesResponse:
@@ -194,16 +195,14 @@ def watch_message_to_pb(message: Started | Progress) -> pb.WatchChangesResponse:
 def _started_to_pb(started: Started) -> pb.WatchChangesResponse:
     message = pb.WatchChangesResponse(cursor=started.cursor)
     message.started.heartbeat_interval.CopyFrom(duration_to_pb(started.heartbeat_s))
-    if started.retained_since is not None:
-        fill_time(message.started.retained_since, started.retained_since)
+    fill_time(message.started.retained_since, started.retained_since)
     return message
 
 
 def _progress_to_pb(progress: Progress) -> pb.WatchChangesResponse:
     message = pb.WatchChangesResponse(cursor=progress.cursor)
     message.progress.caught_up = progress.caught_up
-    if progress.head_time is not None:
-        fill_time(message.progress.head_time, progress.head_time)
+    fill_time(message.progress.head_time, progress.head_time)
     return message
 
 
@@ -254,9 +253,7 @@ def _fill_record(target: pb.Change, record: Record | None) -> None:
         fill_document(target.document, record, View.STANDARD)
 
 
-CHANGE_TYPES: Mapping[int, ChangeType] = {
-    pb.ChangeType.Value(f"CHANGE_TYPE_{type_.name}"): type_ for type_ in ChangeType
-}
+CHANGE_TYPES = members_of(pb.ChangeType, ChangeType)
 CHANGE_VIEWS: Mapping[int, bool] = {
     pb.CHANGE_VIEW_UNSPECIFIED: False,
     pb.CHANGE_VIEW_BASIC: False,

@@ -154,14 +154,6 @@ def read_preview(request: pb.PreviewResolutionRequest) -> SemanticMemory:
     return memory
 
 
-def read_list(request: pb.ListDecisionsRequest) -> int:
-    """How many decisions a page has at most."""
-    reader = Reader()
-    limit = reader.page_size(request.page_size)
-    reader.finish()
-    return limit
-
-
 def _reference(reader: Reader, field: str, message: pb.MemoryReference) -> MemoryRef:
     """The statement that the reference names."""
     expected = expected_revision(message)

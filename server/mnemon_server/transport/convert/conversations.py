@@ -67,14 +67,6 @@ def read_query(request: pb.ListMessagesRequest, after: int) -> MessageQuery:
     return MessageQuery(last=request.last, newest_first=request.newest_first, after=after, limit=limit, min_trust=least)
 
 
-def read_limit(request: pb.ListConversationsRequest) -> int:
-    """How many conversations a page has at most."""
-    reader = Reader()
-    limit = reader.page_size(request.page_size, LIMIT_DEFAULT)
-    reader.finish()
-    return limit
-
-
 def read_deleted(request: pb.DeleteMessagesRequest) -> DeletedMessages:
     """Which messages to remove."""
     return DeletedMessages(
@@ -139,8 +131,7 @@ async def context_to_pb(context: ConversationContext) -> pb.GetConversationConte
         tokens=context.tokens,
         tokenizer=context.tokenizer,
     )
-    if context.summary_time is not None:
-        fill_time(message.summary_time, context.summary_time)
+    fill_time(message.summary_time, context.summary_time)
     if context.recall is not None:
         message.recall.CopyFrom(await answer_to_pb(context.recall, View.STANDARD))
     await _fill_messages(message.messages, context.messages)
@@ -160,8 +151,7 @@ def _fill_message(target: pb.ConversationMessage, stored: StoredMessage) -> None
     target.content, target.payload, target.tool_call_id = message.content, message.payload, message.tool_call_id
     for call in message.tool_calls:
         target.tool_calls.add(id=call.id, name=call.name, arguments=call.arguments)
-    if message.time is not None:
-        fill_time(target.message_time, message.time)
+    fill_time(target.message_time, message.time)
     if message.importance is not None:
         target.importance = message.importance
     if message.metadata:

@@ -20,21 +20,16 @@ from mnemon_server.domain.conflicts import (
     Signal,
     SignalType,
 )
+from mnemon_server.wire.enums import numbers_of
 from mnemon_server.wire.values import duration_to_pb, fill_scope, fill_time
 
-_SIGNALS_TO_PB = {type_: pb.SignalType.Value(f"SIGNAL_TYPE_{type_.name}") for type_ in SignalType}
-_RELATIONS_TO_PB = {type_: pb.RelationType.Value(f"RELATION_TYPE_{type_.name}") for type_ in RelationType}
-_ACTIONS_TO_PB = {
-    action: pb.ArbitrationAction.Value(f"ARBITRATION_ACTION_{action.name}") for action in ArbitrationAction
-}
-_STRATEGIES_TO_PB = {
-    strategy: pb.ArbitrationStrategy.Value(f"ARBITRATION_STRATEGY_{strategy.name}") for strategy in ArbitrationStrategy
-}
+_SIGNALS_TO_PB = numbers_of(pb.SignalType, SignalType)
+_RELATIONS_TO_PB = numbers_of(pb.RelationType, RelationType)
+_ACTIONS_TO_PB = numbers_of(pb.ArbitrationAction, ArbitrationAction)
+_STRATEGIES_TO_PB = numbers_of(pb.ArbitrationStrategy, ArbitrationStrategy)
 _FACTORS_TO_PB = {name: pb.FactorType.Value(f"FACTOR_TYPE_{name.upper()}") for name in FACTOR_WEIGHTS}
-_SIDES_TO_PB = {side: pb.ArbitrationSide.Value(f"ARBITRATION_SIDE_{side.name}") for side in ArbitrationSide}
-CONTENT_STRATEGIES_TO_PB = {
-    strategy: pb.ContentStrategy.Value(f"CONTENT_STRATEGY_{strategy.name}") for strategy in ContentStrategy
-}
+_SIDES_TO_PB = numbers_of(pb.ArbitrationSide, ArbitrationSide)
+CONTENT_STRATEGIES_TO_PB = numbers_of(pb.ContentStrategy, ContentStrategy)
 
 
 def fill_conflicts(target: Any, conflicts: Iterable[Conflict], room: int) -> bool:
@@ -91,10 +86,8 @@ def fill_decision(target: pb.Decision, decision: Decision) -> None:
     fill_arbitration(target.arbitration, decision.arbitration)
     if decision.merge is not None:
         fill_statistics(target.merge, decision.merge)
-    if decision.create_time is not None:
-        fill_time(target.create_time, decision.create_time)
-    if decision.revert_time is not None:
-        fill_time(target.revert_time, decision.revert_time)
+    fill_time(target.create_time, decision.create_time)
+    fill_time(target.revert_time, decision.revert_time)
     _fill_relation(target, decision.relation)
 
 

@@ -66,10 +66,8 @@ def fill_document(target: pb.Document, document: Document, view: View) -> None:
     target.content = document.content
     fill_scope(target, document.scope)
     fill_metadata(target.metadata, document.metadata)
-    if document.create_time:
-        fill_time(target.create_time, document.create_time)
-    if document.update_time:
-        fill_time(target.update_time, document.update_time)
+    fill_time(target.create_time, document.create_time)
+    fill_time(target.update_time, document.update_time)
     target.passage_count = len(document.passages)
     if view is View.FULL:
         for passage in document.passages:

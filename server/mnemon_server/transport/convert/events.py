@@ -44,6 +44,7 @@ from mnemon_server.transport.convert.shared.filters import read_filter, read_min
 from mnemon_server.transport.convert.shared.reader import Reader, require
 from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.status import Failure
+from mnemon_server.wire.enums import numbers_of
 from mnemon_server.wire.values import (
     SEARCH_MODES,
     SEARCH_MODES_TO_PB,
@@ -58,7 +59,7 @@ from mnemon_server.wire.values import (
     time_to_pb,
 )
 
-_STATES_TO_PB = {state: common_pb2.State.Value(f"STATE_{state.name}") for state in EventsState}
+_STATES_TO_PB = numbers_of(common_pb2.State, EventsState)
 _DAY_ZERO = EPOCH.date().toordinal()
 _AT_A_STRETCH = 128
 """Results between two looks at the clock."""
@@ -172,8 +173,7 @@ def status_to_pb(status: EventsStatus) -> pb.GetTimelineStatusResponse:
         text_pending_count=status.text_pending_count,
     )
     _fill_ends(message, status.earliest, status.latest)
-    if status.scrub_time is not None:
-        fill_time(message.scrub_time, status.scrub_time)
+    fill_time(message.scrub_time, status.scrub_time)
     return message
 
 
@@ -247,10 +247,8 @@ def fill_window_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: W
 
 def _fill_ends(target: Any, earliest: datetime | None, latest: datetime | None) -> None:
     """Writes the times of the first and the last event, if there are events."""
-    if earliest is not None:
-        fill_time(target.earliest, earliest)
-    if latest is not None:
-        fill_time(target.latest, latest)
+    fill_time(target.earliest, earliest)
+    fill_time(target.latest, latest)
 
 
 def _lost_to_pb(lost: LostRange) -> pb.LostRange:

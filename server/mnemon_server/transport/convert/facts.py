@@ -1,7 +1,7 @@
 """The fact service's requests and answers, the larger answers as bytes."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from mnemon_server.domain.facts import (
 )
 from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, Scope, View, WriteReceipt
+from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, Scope, View
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations, revision_violations
 from mnemon_server.services.background.offload import Pause, converted
 from mnemon_server.services.facts.checks import (
@@ -52,6 +52,7 @@ from mnemon_server.transport.convert.shared.reader import Reader, expected_revis
 from mnemon_server.transport.convert.shared.versions import fill_info
 from mnemon_server.transport.convert.shared.wire import AnswerBytes, Pieces, in_field, joined
 from mnemon_server.transport.status import Failure
+from mnemon_server.wire.enums import members_of
 from mnemon_server.wire.values import (
     ACK_LEVELS,
     SEARCH_MODES,
@@ -88,8 +89,7 @@ def _fill_all_but_values(target: pb.Fact, fact: Fact) -> None:
     fill_time(target.update_time, fact.updated_at)
     if fact.ttl is not None:
         target.ttl.FromTimedelta(fact.ttl)
-    if fact.expires_at is not None:
-        fill_time(target.expire_time, fact.expires_at)
+    fill_time(target.expire_time, fact.expires_at)
     if fact.index != _DEFAULT_INDEX:
         target.index.off = fact.index.off
         target.index.paths.extend(fact.index.paths)
@@ -165,17 +165,6 @@ async def versions_to_bytes(page: VersionPage, next_page_token: str) -> bytes:
     return await joined([*pieces, rest.SerializeToString()])
 
 
-def put_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.BulkPutFactsResponse:
-    """The outcome of each fact of a run."""
-    message = pb.BulkPutFactsResponse()
-    for outcome in outcomes:
-        if isinstance(outcome, Failure):
-            message.results.add(error=outcome.to_item_error())
-        else:
-            fill_receipt(message.results.add().receipt, outcome)
-    return message
-
-
 async def got_to_bytes(fact: Fact, *, history_incomplete: bool = False) -> bytes:
     """A GetFactResponse."""
     rest = pb.GetFactResponse(history_incomplete=history_incomplete).SerializeToString()
@@ -244,8 +233,7 @@ def renewals_to_pb(receipt: RenewalReceipt) -> pb.RenewFactsResponse:
     for result in receipt.results:
         if isinstance(result, FactRenewal):
             renewal = message.results.add(renewal=pb.FactRenewal()).renewal
-            if result.expires_at is not None:
-                fill_time(renewal.expire_time, result.expires_at)
+            fill_time(renewal.expire_time, result.expires_at)
         else:
             message.results.add(error=Failure.of(result).to_item_error())
     return message
@@ -256,12 +244,7 @@ def deleted_to_pb(receipt: BulkDeleteReceipt) -> pb.DeleteFactsResponse:
     return pb.DeleteFactsResponse(deleted_count=receipt.deleted_count, replayed=receipt.replayed)
 
 
-PUT_MODES: Mapping[int, PutMode] = {
-    pb.PUT_MODE_UNSPECIFIED: PutMode.UPSERT,
-    pb.PUT_MODE_UPSERT: PutMode.UPSERT,
-    pb.PUT_MODE_CREATE: PutMode.CREATE,
-    pb.PUT_MODE_UPDATE: PutMode.UPDATE,
-}
+PUT_MODES = members_of(pb.PutMode, PutMode, PutMode.UPSERT)
 
 Filtered = pb.SearchFactsRequest | pb.ListFactsRequest | pb.DeleteFactsRequest
 Names = list[tuple[Namespace, str]]

@@ -3,7 +3,6 @@
 Messages are filled in place, field by field: a message passed as an argument is copied, which costs more than the rest.
 """
 
-from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -29,7 +28,7 @@ from mnemon_server.domain.memories import (
     MemoryStatus,
     UpdateMemory,
 )
-from mnemon_server.domain.records import AckLevel, View, WriteReceipt
+from mnemon_server.domain.records import AckLevel, View
 from mnemon_server.domain.validation import request_id_violations
 from mnemon_server.services.background.offload import Pause
 from mnemon_server.services.memories.checks import (
@@ -42,7 +41,7 @@ from mnemon_server.services.memories.checks import (
 )
 from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require, vector_from_pb
-from mnemon_server.transport.status import Failure
+from mnemon_server.wire.enums import members_of, numbers_of
 from mnemon_server.wire.values import (
     ACK_LEVELS,
     SEARCH_MODES,
@@ -58,7 +57,7 @@ from mnemon_server.wire.values import (
     scope_of,
 )
 
-_DECAY_POLICIES_TO_PB = {policy: pb.DecayPolicy.Value(f"DECAY_POLICY_{policy.name}") for policy in DecayPolicy}
+_DECAY_POLICIES_TO_PB = numbers_of(pb.DecayPolicy, DecayPolicy)
 
 Change = TypeVar(
     "Change",
@@ -86,10 +85,8 @@ def fill_memory(target: pb.Memory, memory: Memory) -> None:
     target.revision = memory.revision
     fill_time(target.create_time, memory.create_time)
     fill_time(target.update_time, memory.update_time)
-    if memory.reinforce_time is not None:
-        fill_time(target.reinforce_time, memory.reinforce_time)
-    if memory.delete_time is not None:
-        fill_time(target.delete_time, memory.delete_time)
+    fill_time(target.reinforce_time, memory.reinforce_time)
+    fill_time(target.delete_time, memory.delete_time)
     for embedding in memory.embeddings:
         target.embeddings.add(values=embedding)
 
@@ -104,17 +101,6 @@ def fill_change(message: Change, receipt: MemoryReceipt) -> Change:
     fill_receipt(message.receipt, receipt.receipt)
     if receipt.memory is not None:
         fill_memory(message.memory, receipt.memory)
-    return message
-
-
-def create_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.BulkCreateMemoriesResponse:
-    """The outcome of each memory of a run."""
-    message = pb.BulkCreateMemoriesResponse()
-    for outcome in outcomes:
-        if isinstance(outcome, Failure):
-            message.results.add(error=outcome.to_item_error())
-        else:
-            fill_receipt(message.results.add().receipt, outcome)
     return message
 
 
@@ -176,8 +162,7 @@ def status_to_pb(status: MemoryStatus) -> pb.GetStatusResponse:
             removal_out_of_reach_count=status.removal_out_of_reach_count,
         ),
     )
-    if status.snapshot_time is not None:
-        fill_time(message.index.snapshot_time, status.snapshot_time)
+    fill_time(message.index.snapshot_time, status.snapshot_time)
     return message
 
 
@@ -204,12 +189,7 @@ def _fill_explanation(target: pb.MatchExplanation, match: MemoryMatch, explanati
         target.passage_start, target.passage_end = match.passage.start, match.passage.end
 
 
-DECAY_POLICIES: Mapping[int, DecayPolicy] = {
-    pb.DECAY_POLICY_UNSPECIFIED: DecayPolicy.STABLE,
-    pb.DECAY_POLICY_STABLE: DecayPolicy.STABLE,
-    pb.DECAY_POLICY_REINFORCEABLE: DecayPolicy.REINFORCEABLE,
-    pb.DECAY_POLICY_CONTEXTUAL: DecayPolicy.CONTEXTUAL,
-}
+DECAY_POLICIES = members_of(pb.DecayPolicy, DecayPolicy, DecayPolicy.STABLE)
 _EVERY_MEMORY = MemoryFilter()
 
 

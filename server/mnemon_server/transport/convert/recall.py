@@ -114,8 +114,7 @@ def _fill_item(target: pb.RecallItem, item: RecallItem) -> None:
     if item.importance is not None:
         target.importance = item.importance
     fill_time(target.time, item.time)
-    if item.update_time is not None:
-        fill_time(target.update_time, item.update_time)
+    fill_time(target.update_time, item.update_time)
     fill_scope(target, item.scope)
     if item.metadata:
         fill_metadata(target.metadata, item.metadata)

@@ -30,6 +30,7 @@ from mnemon_server.services.rules.inheritance import resolved_to_dict
 from mnemon_server.transport.convert.semantic import read_statement
 from mnemon_server.transport.convert.shared.reader import Reader, require
 from mnemon_server.wire import values
+from mnemon_server.wire.enums import members_of
 
 Receipt = TypeVar("Receipt", pb.RegisterRuleResponse, pb.GetRuleResponse, pb.UpdateRuleResponse)
 
@@ -153,11 +154,7 @@ def _duration(seconds: float) -> Duration:
     return Duration(seconds=whole, nanos=rest)
 
 
-RULE_ORDERS: Mapping[int, RuleOrder] = {
-    pb.RULE_ORDER_UNSPECIFIED: RuleOrder.REGISTRATION,
-    pb.RULE_ORDER_REGISTRATION: RuleOrder.REGISTRATION,
-    pb.RULE_ORDER_MATCHING: RuleOrder.MATCHING,
-}
+RULE_ORDERS = members_of(pb.RuleOrder, RuleOrder, RuleOrder.REGISTRATION)
 DURATION_NS_MIN, DURATION_NS_MAX = 1_000, 315_576_000_000 * NANOSECONDS
 DURATION_RANGE = "must be more than 0, a microsecond to 10,000 years, with 0 to 999,999,999 nanoseconds"
 

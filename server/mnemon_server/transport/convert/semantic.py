@@ -1,6 +1,5 @@
 """The semantic memory service's requests and answers."""
 
-from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from mnemon.v1 import common_pb2
@@ -33,7 +32,7 @@ from mnemon_server.services.semantic.filters import filter_violations
 from mnemon_server.transport.convert.decisions import fill_conflicts, fill_decision
 from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require, vector_from_pb
-from mnemon_server.transport.status import Failure
+from mnemon_server.wire.enums import members_of, numbers_of
 from mnemon_server.wire.values import (
     SEARCH_MODES,
     SEARCH_MODES_TO_PB,
@@ -48,7 +47,7 @@ from mnemon_server.wire.values import (
     scope_of,
 )
 
-_STATES_TO_PB = {state: common_pb2.State.Value(f"STATE_{state.name}") for state in IndexState}
+_STATES_TO_PB = numbers_of(common_pb2.State, IndexState)
 
 
 def fill_memory(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
@@ -97,18 +96,6 @@ def saved_to_pb(saved: SavedSemantic) -> pb.SaveSemanticMemoryResponse:
     return message
 
 
-def save_results_to_pb(outcomes: Iterable[SavedSemantic | Failure]) -> pb.BulkSaveSemanticMemoriesResponse:
-    """The outcome of each statement of a run."""
-    message = pb.BulkSaveSemanticMemoriesResponse()
-    for outcome in outcomes:
-        result = message.results.add()
-        if isinstance(outcome, Failure):
-            result.error.CopyFrom(outcome.to_item_error())
-        else:
-            _fill_saved(result.saved, outcome)
-    return message
-
-
 async def answer_to_pb(
     answer: SimilarAnswer, view: View = View.STANDARD, *, truncated: bool = False
 ) -> pb.SearchSimilarResponse:
@@ -141,8 +128,7 @@ def deleted_to_pb(deleted: DeletedSemantic) -> pb.DeleteSemanticMemoriesResponse
     )
     for receipt in deleted.receipts:
         fill_receipt(message.receipts.add(), receipt)
-    if deleted.commit_time is not None:
-        fill_time(message.commit_time, deleted.commit_time)
+    fill_time(message.commit_time, deleted.commit_time)
     return message
 
 
@@ -162,35 +148,34 @@ def status_to_pb(status: IndexStatus) -> pb.GetIndexStatusResponse:
         graph_count=status.graph_count,
         judge_failed_count=status.judge_failed_count,
     )
-    if status.snapshot_time is not None:
-        fill_time(message.snapshot_time, status.snapshot_time)
+    fill_time(message.snapshot_time, status.snapshot_time)
     return message
 
 
 def snapshot_to_pb(snapshot: Snapshot) -> pb.CreateSnapshotResponse:
     """When a snapshot was written, or why it was not."""
     message = pb.CreateSnapshotResponse(message=snapshot.message, replayed=snapshot.replayed)
-    if snapshot.time is not None:
-        fill_time(message.snapshot_time, snapshot.time)
+    fill_time(message.snapshot_time, snapshot.time)
     return message
 
 
 def _fill_times(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
-    if memory.create_time is not None:
-        fill_time(target.create_time, memory.create_time)
+    fill_time(target.create_time, memory.create_time)
     # One that was never stored has no time of its last change.
     if memory.revision:
         fill_time(target.update_time, memory.update_time)
 
 
-def _fill_saved(target: pb.SavedSemanticMemory, saved: SavedSemantic) -> None:
+def fill_result(target: pb.SaveSemanticMemoryResult, saved: SavedSemantic) -> None:
+    """Writes the result of one of many saves."""
+    message = target.saved
     # For a statement that was rejected, all the other fields may stay unset.
-    target.SetInParent()
+    message.SetInParent()
     if saved.receipt is not None:
-        fill_receipt(target.receipt, saved.receipt)
-    target.duplicate = saved.duplicate
+        fill_receipt(message.receipt, saved.receipt)
+    message.duplicate = saved.duplicate
     if saved.decision is not None:
-        target.decision_id = saved.decision.decision_id
+        message.decision_id = saved.decision.decision_id
 
 
 def fill_similarity_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: SimilarityDiagnostics) -> None:
@@ -208,12 +193,7 @@ def fill_similarity_diagnostics(target: common_pb2.SearchDiagnostics, diagnostic
     fill_relevance(target, diagnostics.relevance)
 
 
-CONFLICT_POLICIES: Mapping[int, ConflictPolicy] = {
-    pb.CONFLICT_POLICY_UNSPECIFIED: ConflictPolicy.IGNORE,
-    pb.CONFLICT_POLICY_IGNORE: ConflictPolicy.IGNORE,
-    pb.CONFLICT_POLICY_DETECT: ConflictPolicy.DETECT,
-    pb.CONFLICT_POLICY_RESOLVE: ConflictPolicy.RESOLVE,
-}
+CONFLICT_POLICIES = members_of(pb.ConflictPolicy, ConflictPolicy, ConflictPolicy.IGNORE)
 _EVERYTHING = SemanticFilter()
 
 

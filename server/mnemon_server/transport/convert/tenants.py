@@ -28,14 +28,6 @@ def quotas_to_pb(quotas: Quotas) -> pb.Quotas:
     return pb.Quotas(**values)
 
 
-def read_list(request: pb.ListTenantsRequest) -> int:
-    """The most tenants on a page."""
-    reader = Reader()
-    limit = reader.page_size(request.page_size)
-    reader.finish()
-    return limit
-
-
 def read_update(request: pb.UpdateTenantRequest) -> TenantChange:
     """The changes of a tenant."""
     reader = Reader()
@@ -62,8 +54,7 @@ def tenant_to_pb(tenant: Tenant) -> pb.Tenant:
     if tenant.suspension is not None:
         message.suspension.reason = tenant.suspension.reason
         fill_time(message.suspension.create_time, tenant.suspension.since)
-    if tenant.deleted_at is not None:
-        fill_time(message.delete_time, tenant.deleted_at)
+    fill_time(message.delete_time, tenant.deleted_at)
     return message
 
 

@@ -38,19 +38,18 @@ from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.convert.shared.wire import Pieces, in_field, joined, size_of
 from mnemon_server.transport.errors import MessageTooLargeError
 from mnemon_server.transport.incidents import report
+from mnemon_server.wire.enums import members_of, numbers_of
 
-ACTIONS: Mapping[int, MemoryAction] = {
-    pb.MemoryAction.Value(f"MEMORY_ACTION_{action.name}"): action for action in MemoryAction
-}
-_PROTOCOLS = {protocol: pb.ToolProtocol.Value(f"TOOL_PROTOCOL_{protocol.name}") for protocol in Protocol}
+ACTIONS = members_of(pb.MemoryAction, MemoryAction)
+_PROTOCOLS = numbers_of(pb.ToolProtocol, Protocol)
 _FALLBACKS = {
     Fallback.NONE: pb.TOOL_FALLBACK_UNSPECIFIED,
     Fallback.VCP: pb.TOOL_FALLBACK_VCP,
     Fallback.PLAIN_TEXT: pb.TOOL_FALLBACK_PLAIN_TEXT,
 }
 _ACTIONS_TO_PB = {str(action): number for number, action in ACTIONS.items()}
-REPAIRS = {repair: pb.JsonRepair.Value(f"JSON_REPAIR_{repair.name}") for repair in Repair}
-_KINDS = {kind: pb.ToolKind.Value(f"TOOL_KIND_{kind.name}") for kind in ToolKind}
+REPAIRS = numbers_of(pb.JsonRepair, Repair)
+_KINDS = numbers_of(pb.ToolKind, ToolKind)
 
 
 def tools_to_pb(tools: Iterable[ListedTool], unoffered: Iterable[UnofferedTool] = ()) -> pb.ListToolsResponse:

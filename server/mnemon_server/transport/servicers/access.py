@@ -7,6 +7,7 @@ from mnemon_server.domain.access import Role
 from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError, PermissionDeniedError
 from mnemon_server.services.access.keys import KeyRing
 from mnemon_server.transport.convert import access as convert
+from mnemon_server.transport.convert.shared.reader import read_page_size
 from mnemon_server.transport.interceptors.base import Context, current_call
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer, named_tenant
@@ -35,7 +36,7 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         return pb.CreateKeyResponse(key=convert.key_to_pb(made.key), secret=made.secret)
 
     async def ListKeys(self, request: pb.ListKeysRequest, context: Context) -> pb.ListKeysResponse:  # noqa: N802
-        limit = convert.read_list(request)
+        limit = read_page_size(request)
         request.tenant = named_tenant(request.tenant)
         pages = PageTokens(self._keys.page_key, request)
         page = self._keys.list(request.tenant, after=pages.position(), limit=limit)
@@ -65,7 +66,7 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         return pb.CreateGrantResponse(grant=convert.grant_to_pb(made))
 
     async def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:  # noqa: N802
-        limit = convert.read_list(request)
+        limit = read_page_size(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.grants.list(current_call.get().principal, after=pages.position(), limit=limit)

@@ -4,6 +4,7 @@ from mnemon.v1 import conflicts_pb2 as pb
 from mnemon.v1 import conflicts_pb2_grpc
 
 from mnemon_server.transport.convert import conflicts as convert
+from mnemon_server.transport.convert.shared.reader import read_page_size
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
@@ -65,7 +66,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
     async def ListDecisions(  # noqa: N802
         self, request: pb.ListDecisionsRequest, context: Context
     ) -> pb.ListDecisionsResponse:
-        limit = convert.read_list(request)
+        limit = read_page_size(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.conflicts.list_decisions(

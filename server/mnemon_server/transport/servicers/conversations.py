@@ -3,7 +3,9 @@
 from mnemon.v1 import conversation_pb2 as pb
 from mnemon.v1 import conversation_pb2_grpc
 
+from mnemon_server.domain.events import LIMIT_DEFAULT
 from mnemon_server.transport.convert import conversations as convert
+from mnemon_server.transport.convert.shared.reader import read_page_size
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
@@ -35,7 +37,7 @@ class ConversationServicer(TenantServicer, conversation_pb2_grpc.ConversationSer
     async def ListConversations(  # noqa: N802
         self, request: pb.ListConversationsRequest, context: Context
     ) -> pb.ListConversationsResponse:
-        limit = convert.read_limit(request)
+        limit = read_page_size(request, LIMIT_DEFAULT)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.conversations.conversations(scope_of(request), after=pages.position(), limit=limit)

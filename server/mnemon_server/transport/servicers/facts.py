@@ -15,7 +15,8 @@ from mnemon_server.domain.records import View
 from mnemon_server.services.background.offload import LARGE_BYTES, Pause, converted
 from mnemon_server.transport.convert import facts as convert
 from mnemon_server.transport.convert.shared import versions
-from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
+from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision, read_page_size
+from mnemon_server.transport.convert.shared.results import with_receipts
 from mnemon_server.transport.interceptors.base import Context, request_bytes
 from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.past import known
@@ -103,7 +104,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
         return convert.namespaces_to_pb(page, pages.next(page.last))
 
     async def ListFactVersions(self, request: pb.ListFactVersionsRequest, context: Context) -> Encoded:  # noqa: N802
-        record, limit = convert.read_record(request), versions.read_list(request)
+        record, limit = convert.read_record(request), read_page_size(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.history.list(
@@ -148,7 +149,7 @@ async def _put_run(vault: "OpenVault", request: pb.BulkPutFactsRequest) -> pb.Bu
     """One request of the bulk stream."""
     check_bulk(request.requests)
     outcomes = await write_taken(await _taken(request.requests), write=vault.facts.put_many)
-    return convert.put_results_to_pb(outcomes)
+    return with_receipts(pb.BulkPutFactsResponse(), outcomes)
 
 
 async def _taken(items: Sequence[pb.PutFactRequest]) -> list[PutFact | Failure]:

@@ -10,7 +10,7 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import documents as convert
 from mnemon_server.transport.convert.shared import versions
-from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
+from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision, read_page_size
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.past import known
@@ -97,7 +97,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def ListDocumentVersions(  # noqa: N802
         self, request: pb.ListDocumentVersionsRequest, context: Context
     ) -> pb.ListDocumentVersionsResponse:
-        limit = versions.read_list(request)
+        limit = read_page_size(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.history.list(

@@ -10,7 +10,8 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import memories as convert
 from mnemon_server.transport.convert.shared import versions
-from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
+from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision, read_page_size
+from mnemon_server.transport.convert.shared.results import with_receipts
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.past import known
@@ -137,7 +138,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def ListMemoryVersions(  # noqa: N802
         self, request: pb.ListMemoryVersionsRequest, context: Context
     ) -> pb.ListMemoryVersionsResponse:
-        limit = versions.read_list(request)
+        limit = read_page_size(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.history.list(
@@ -200,7 +201,7 @@ async def _create_run(vault: "OpenVault", request: pb.BulkCreateMemoriesRequest)
         read=convert.read_create,
         write=vault.memories.create_many,
     )
-    return convert.create_results_to_pb(outcomes)
+    return with_receipts(pb.BulkCreateMemoriesResponse(), outcomes)
 
 
 def _request_ids(request: pb.BulkCreateMemoriesRequest) -> list[str]:

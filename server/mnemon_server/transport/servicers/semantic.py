@@ -11,7 +11,8 @@ from mnemon_server.domain.records import View
 from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.transport.convert import semantic as convert
 from mnemon_server.transport.convert.shared import versions
-from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
+from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision, read_page_size
+from mnemon_server.transport.convert.shared.results import with_results
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.past import known
@@ -85,7 +86,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
     async def ListSemanticMemoryVersions(  # noqa: N802
         self, request: pb.ListSemanticMemoryVersionsRequest, context: Context
     ) -> pb.ListSemanticMemoryVersionsResponse:
-        limit = versions.read_list(request)
+        limit = read_page_size(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.history.list(
@@ -149,7 +150,7 @@ async def _save_run(
         read=convert.read_save,
         write=vault.semantic.save_many,
     )
-    return convert.save_results_to_pb(outcomes)
+    return with_results(pb.BulkSaveSemanticMemoriesResponse(), outcomes, convert.fill_result)
 
 
 def _users(request: pb.BulkSaveSemanticMemoriesRequest) -> set[str]:

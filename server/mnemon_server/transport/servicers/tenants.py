@@ -12,6 +12,7 @@ from mnemon_server.services.access.tenants import Tenants
 from mnemon_server.services.housekeeping import stored_records
 from mnemon_server.services.limits.accounts import Accounts
 from mnemon_server.transport.convert import tenants as convert
+from mnemon_server.transport.convert.shared.reader import read_page_size
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer, named_tenant, tenant_of
@@ -45,7 +46,7 @@ class TenantRegistryServicer(TenantServicer, tenant_pb2_grpc.TenantServiceServic
     async def ListTenants(  # noqa: N802
         self, request: pb.ListTenantsRequest, context: Context
     ) -> pb.ListTenantsResponse:
-        limit = convert.read_list(request)
+        limit = read_page_size(request)
         pages = PageTokens(self._tenants.page_key, request)
         page = await self._tenants.list(after=pages.position(), limit=limit)
         tenants = [convert.tenant_to_pb(tenant) for tenant in page.tenants]

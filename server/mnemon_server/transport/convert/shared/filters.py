@@ -3,7 +3,7 @@
 What the parts of a filter may say depends on the service, which checks it itself.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 from mnemon.v1 import common_pb2 as pb
@@ -23,10 +23,9 @@ from mnemon_server.domain.filters import (
 from mnemon_server.domain.origins import NAMES, Origin, less_trusted, not_from
 from mnemon_server.services.reading.filter_expressions import joined
 from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.wire.enums import members_of
 
-OPERATORS: Mapping[int, Operator] = {
-    pb.Comparator.Value(f"COMPARATOR_{operator.name}"): operator for operator in Operator
-}
+OPERATORS = members_of(pb.Comparator, Operator)
 
 
 def read_filter(reader: Reader, field: str, message: pb.Filter) -> Expression:

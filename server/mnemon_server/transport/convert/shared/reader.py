@@ -125,6 +125,14 @@ class Reader:
         self.note(field, TIME_RANGE if is_time else "must be set; null is not a value")
 
 
+def read_page_size(request: Any, default: int = PAGE_SIZE_DEFAULT) -> int:
+    """How many records a page has at most, of a request in which nothing else needs to be read."""
+    reader = Reader()
+    size = reader.page_size(request.page_size, default)
+    reader.finish()
+    return size
+
+
 def require(request: Message, field: str) -> None:
     """Raises InvalidArgumentError if a field is unset without which there is nothing to read."""
     if not request.HasField(field):

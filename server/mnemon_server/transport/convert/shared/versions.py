@@ -10,18 +10,11 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.services.background.offload import Pause
 from mnemon_server.services.history.versions import Restoration, VersionPage
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision
+from mnemon_server.wire.enums import numbers_of
 from mnemon_server.wire.values import ACK_LEVELS, fill_time
 
 Record = TypeVar("Record")
-_ENDINGS = {ending: common_pb2.VersionEnding.Value(f"VERSION_ENDING_{ending.name}") for ending in Ending}
-
-
-def read_list(request: Any) -> int:
-    """How many versions a page has at most."""
-    reader = Reader()
-    limit = reader.page_size(request.page_size)
-    reader.finish()
-    return limit
+_ENDINGS = numbers_of(common_pb2.VersionEnding, Ending)
 
 
 def read_restoration(request: Any, kind: RecordKind, record_id: str) -> Restoration:
@@ -54,8 +47,7 @@ async def fill_versions(
 def fill_info(target: common_pb2.VersionInfo, version: Version) -> None:
     """Writes what is known of a version besides its record."""
     target.version_id = version.version_id
-    if version.document.update_time is not None:
-        fill_time(target.start_time, version.document.update_time)
+    fill_time(target.start_time, version.document.update_time)
     fill_time(target.end_time, version.until)
     target.ending = _ENDINGS[version.ending]
     author = version.author
