@@ -109,7 +109,7 @@ def open_erasure(
     it is open.
     """
     access = AccessTraces(tenant, partial(_opened, settings, keys), partial(clear_subjects, settings.data_dir), offload)
-    rewritten = [store.applier for store in stores if store.applier is not None]
+    rewritten = [applier for store in stores if (applier := store.backend.applier) is not None]
     return Eraser(
         vault,
         pruning=episodic.pruning,

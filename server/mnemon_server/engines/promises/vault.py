@@ -8,7 +8,7 @@ from typing import Protocol
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import Collection
-from mnemon_server.domain.records import RequestKey, Scope
+from mnemon_server.domain.records import RequestKey, Scope, WriteOutcome, WriteReceipt
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.promises.marks import Marks
@@ -64,6 +64,10 @@ class TransactionReceipt:
     sequence: int = 0
     """The sequence number of its newest change, or of the newest change in the vault if it made none."""
     replayed: bool = False
+
+    def of_record(self, record_id: str, outcome: str, revision: int) -> WriteReceipt:
+        """The receipt for the write of a record, whose outcome and revision are in the answer."""
+        return WriteReceipt(record_id, WriteOutcome(outcome), revision, self.commit_time, self.replayed, self.sequence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,14 +62,15 @@ from mnemon_server.services.search.embedded_passages import embed_passages, plac
 from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
 from mnemon_server.services.search.passage_queries import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
-from mnemon_server.services.writing.removals import removal_counts
 from mnemon_server.services.writing.writes import (
     Puts,
     Waiting,
     WriteBatcher,
     acknowledge,
     acknowledge_each,
+    delete_matching,
     put_all,
+    recovery_problem,
     request_key,
     take_in,
     take_in_own,
@@ -219,20 +220,16 @@ class DocumentStore:
                 the filters.
         """
         refuse([*strict_violations(where), *request_id_violations(request_id)])
-        matching = replace(strict_filter(where), is_writing=True)
-        unmet = await self._offload(list, unmet_violations(self._records, where))
-        matched = await self._offload(self._records.count_documents, matching) if dry_run or unmet else 0
-        if matched:
-            refuse(unmet)
-        if dry_run:
-            receipt = BulkDeleteReceipt(matched)
-        else:
-            asked = (_typed(where.filters), where.scope, repr(where.expression))
-            request = request_key(request_id, "delete-matching", *asked)
-            receipt = await completion(self._records.delete_documents(matching, request=request))
-        if receipt.deleted_count == 0:
-            # A repeated call that had removed the last document with this key is answered, with its count.
-            refuse(unmet)
+        records, matching = self._records, replace(strict_filter(where), is_writing=True)
+        asked = (_typed(where.filters), where.scope, repr(where.expression))
+        request = request_key(request_id, "delete-matching", *asked)
+        receipt = await delete_matching(
+            self._offload,
+            lambda: BulkDeleteReceipt(records.count_documents(matching)),
+            lambda: completion(records.delete_documents(matching, request=request)),
+            unmet=unmet_violations(records, where),
+            dry_run=dry_run,
+        )
         await acknowledge(self._applier, ack, receipt.sequence)
         return receipt
 
@@ -264,27 +261,20 @@ class DocumentStore:
     async def check_health(self) -> StoreHealth:
         """The health of the store. Never raises."""
         try:
-            problem = await self._applier.outage() if self._applier else ""
-            return await self._offload(self._health, problem)
+            return await self._offload(self._health, await self.backend.outage())
         except Exception:
             log.exception("health check failed")
             return self._described(HealthStatus.UNHEALTHY, "the records cannot be read; the log says why")
 
     async def is_ready(self) -> bool:
         """Whether writes are accepted; tries to reopen failed records. Writes work without a vector database."""
-        return not await self._offload(self._recover)
-
-    @property
-    def applier(self) -> IndexApplier | None:
-        """The applier that keeps the vector database up to date; None if the records index the vectors themselves."""
-        return self._applier
+        return not await self._offload(recovery_problem, self._records)
 
     async def aclose(self) -> None:
         """Waits for what has begun, and closes the vector index; calls after it fail."""
         await self._offload.aclose()
         await asyncio.to_thread(self._search.close)
-        if self._applier:
-            await asyncio.to_thread(self._applier.close)
+        await asyncio.to_thread(self.backend.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -331,7 +321,7 @@ class DocumentStore:
         return self._records.count_documents(matching), notes
 
     def _health(self, problem: str) -> StoreHealth:
-        if unreadable := self._recover():
+        if unreadable := recovery_problem(self._records):
             return self._described(HealthStatus.UNHEALTHY, unreadable)
         stats = self._records.stats()
         return self._described(
@@ -339,19 +329,11 @@ class DocumentStore:
             problem,
             document_count=stats.document_count,
             passage_count=stats.passage_count,
-            pending=self._applier.pending() if self._applier else 0,
+            pending=self.backend.pending() or 0,
             latency_s=self._applier.pulse.latency_s if self._applier and not problem else None,
-            **removal_counts(self._records, self._applier),
+            removal_pending_count=self._records.removals_pending(),
+            removal_out_of_reach_count=self.backend.removals(),
         )
-
-    def _recover(self) -> str:
-        """Reopens the records if they failed; returns the reason if that is impossible, otherwise an empty text."""
-        if self._records.failure():
-            try:
-                self._records.recover()
-            except MnemonError as error:
-                return str(error)
-        return ""
 
     def _described(self, status: HealthStatus, message: str = "", **figures: Any) -> StoreHealth:
         return StoreHealth(

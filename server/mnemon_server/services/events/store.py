@@ -51,7 +51,7 @@ from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.passage_queries import fetch_vector
 from mnemon_server.services.search.reranking import Ranker
 from mnemon_server.services.writing.write_pressure import WriteLatency
-from mnemon_server.services.writing.writes import TOGETHER_MAX, Waiting, WriteBatcher, request_key
+from mnemon_server.services.writing.writes import TOGETHER_MAX, Waiting, WriteBatcher, recovery_problem, request_key
 
 READER_THREADS = 4
 BULK_PARTS = 2
@@ -309,11 +309,8 @@ class EventStore:
         self.health.notice()
 
     def _read_status(self) -> EventsStatus:
-        if self._vault.failure():
-            try:
-                self._vault.recover()
-            except MnemonError as error:
-                return replace(self._events.status(), state=EventsState.DEGRADED, message=str(error))
+        if problem := recovery_problem(self._vault):
+            return replace(self._events.status(), state=EventsState.DEGRADED, message=problem)
         return self._events.status()
 
     def _with_own(self, status: EventsStatus) -> EventsStatus:

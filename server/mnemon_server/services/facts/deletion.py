@@ -23,67 +23,62 @@ _PAGE = 1_000
 _NAME = frozenset({"namespace", "fact_key"})
 
 
-class FactDeletion:
-    """Removes facts. Calls may run concurrently."""
+async def delete_fact(
+    vault: Vault,
+    namespace: Namespace,
+    key: str,
+    *,
+    expected_revision: int | None,
+    allow_missing: bool,
+    request_id: str,
+) -> WriteReceipt:
+    """Removes one fact. FactNotFoundError if it does not exist; with `allow_missing` the outcome is MISSING."""
+    name = record_id(namespace, key)
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
+    def program(tx: VaultTransaction) -> str:
+        records = tx.collection(FACTS)
+        [found] = records.get_documents([name])
+        known = found if found is not None and is_fact(found, namespace, key, tx.now) else None
+        if known is None:
+            if not allow_missing:
+                raise FactNotFoundError(key)
+            return "0"
+        check_revision(expected_revision, key, known)
+        remove(records, known, REQUESTED)
+        return json.dumps(known.revision)
 
-    async def delete(
-        self, namespace: Namespace, key: str, *, expected_revision: int | None, allow_missing: bool, request_id: str
-    ) -> WriteReceipt:
-        """Removes one fact. FactNotFoundError if it does not exist; with `allow_missing` the outcome is MISSING."""
-        name = record_id(namespace, key)
+    identity = request_key(request_id, "delete fact", namespace, key, expected_revision, allow_missing)
+    receipt = await completion(vault.transact(program, request=identity))
+    revision = json.loads(receipt.answer)
+    return receipt.of_record(key, WriteOutcome.DELETED if revision else WriteOutcome.MISSING, revision)
 
-        def program(tx: VaultTransaction) -> str:
-            records = tx.collection(FACTS)
-            [found] = records.get_documents([name])
-            known = found if found is not None and is_fact(found, namespace, key, tx.now) else None
-            if known is None:
-                if not allow_missing:
-                    raise FactNotFoundError(key)
-                return "0"
-            check_revision(expected_revision, key, known)
-            remove(records, known, REQUESTED)
-            return json.dumps(known.revision)
 
-        identity = request_key(request_id, "delete fact", namespace, key, expected_revision, allow_missing)
-        receipt = await completion(self._vault.transact(program, request=identity))
-        revision = json.loads(receipt.answer)
-        return WriteReceipt(
-            id=key,
-            outcome=WriteOutcome.DELETED if revision else WriteOutcome.MISSING,
-            revision=revision,
-            commit_time=receipt.commit_time,
-            replayed=receipt.replayed,
-            sequence=receipt.sequence,
-        )
+async def delete_facts(vault: Vault, where: FactFilter, *, request_id: str) -> BulkDeleteReceipt:
+    """Removes the facts that match, in one transaction; removes expired ones, too, but does not count them."""
+    namespace = where.namespace or ()
 
-    async def delete_many(self, where: FactFilter, *, request_id: str) -> BulkDeleteReceipt:
-        """Removes the facts that match, in one transaction; removes expired ones, too, but does not count them."""
-        namespace = where.namespace or ()
+    def program(tx: VaultTransaction) -> str:
+        records = tx.collection(FACTS)
+        deleted = _remove_matching(records, removable(where, living(where, tx.now)), REQUESTED)
+        _remove_matching(records, removable(where, expired(tx.now, where)), EXPIRED)
+        return json.dumps(deleted)
 
-        def program(tx: VaultTransaction) -> str:
-            records = tx.collection(FACTS)
-            deleted = _remove_matching(records, removable(where, living(where, tx.now)), REQUESTED)
-            _remove_matching(records, removable(where, expired(tx.now, where)), EXPIRED)
-            return json.dumps(deleted)
+    identity = request_key(request_id, "delete facts", namespace, where.subtree, repr(where.where))
+    receipt = await completion(vault.transact(program, request=identity))
+    return BulkDeleteReceipt(json.loads(receipt.answer), receipt.replayed, receipt.sequence)
 
-        identity = request_key(request_id, "delete facts", namespace, where.subtree, repr(where.where))
-        receipt = await completion(self._vault.transact(program, request=identity))
-        return BulkDeleteReceipt(json.loads(receipt.answer), receipt.replayed, receipt.sequence)
 
-    async def delete_expired(self, record_ids: Sequence[str], now: datetime) -> int:
-        """Removes those of these facts that have expired by `now`; returns how many it removed."""
+async def delete_expired(vault: Vault, record_ids: Sequence[str], now: datetime) -> int:
+    """Removes those of these facts that have expired by `now`; returns how many it removed."""
 
-        def program(tx: VaultTransaction) -> str:
-            records = tx.collection(FACTS)
-            ended = [one for one in records.get_documents(record_ids) if one is not None and has_expired(one, now)]
-            for document in ended:
-                remove(records, document, EXPIRED)
-            return json.dumps(len(ended))
+    def program(tx: VaultTransaction) -> str:
+        records = tx.collection(FACTS)
+        ended = [one for one in records.get_documents(record_ids) if one is not None and has_expired(one, now)]
+        for document in ended:
+            remove(records, document, EXPIRED)
+        return json.dumps(len(ended))
 
-        return int(json.loads((await completion(self._vault.transact(program))).answer))
+    return int(json.loads((await completion(vault.transact(program))).answer))
 
 
 def removable(where: FactFilter, matching: RecordFilter) -> RecordFilter:

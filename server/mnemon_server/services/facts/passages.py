@@ -9,28 +9,19 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.ranking.heads import Heads
 from mnemon_server.services.facts.texts import IndexedTexts
-from mnemon_server.services.search.embedded_passages import PlacedText, embed_passages, whole_passage
+from mnemon_server.services.search.embedded_passages import PlacedText, embed_passages, given_or_made, whole_passage
 
 
 async def fact_passages(
     embedder: EmbeddingBatcher, heads: Heads, requests: Sequence[PutFact], texts: Sequence[IndexedTexts]
 ) -> list[list[PassageInput] | MnemonError]:
     """The passages of each fact. The facts without a given vector are embedded, or fail, together."""
-    wanted = [
-        placed_texts(request, each, heads)
-        for request, each in zip(requests, texts, strict=True)
-        if request.embedding is None
+    facts = list(zip(requests, texts, strict=True))
+    wanted = [placed_texts(request, each, heads) for request, each in facts if request.embedding is None]
+    given = [
+        None if request.embedding is None else whole_passage(each.content, request.embedding) for request, each in facts
     ]
-    embedded: Sequence[list[PassageInput] | MnemonError]
-    try:
-        embedded = await embed_passages(embedder, wanted)
-    except MnemonError as error:
-        embedded = [error] * len(wanted)
-    of_texts = iter(embedded)
-    return [
-        next(of_texts) if request.embedding is None else whole_passage(each.content, request.embedding)
-        for request, each in zip(requests, texts, strict=True)
-    ]
+    return await given_or_made(given, lambda: embed_passages(embedder, wanted))
 
 
 def placed_texts(request: PutFact, texts: IndexedTexts, heads: Heads) -> list[PlacedText]:

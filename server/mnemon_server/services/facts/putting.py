@@ -14,7 +14,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FactNotFoundError, MnemonError, PermissionDeniedError
 from mnemon_server.domain.facts import Fact, FactValue, PutFact, PutMode
 from mnemon_server.domain.namespaces import encode_namespace
-from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
+from mnemon_server.domain.records import RequestKey, WriteReceipt
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
@@ -91,10 +91,9 @@ class _Run:
 class FactPutting:
     """Stores facts. Calls may run concurrently."""
 
-    def __init__(self, vault: Vault, embedder: EmbeddingBatcher, *, dimension: int) -> None:
+    def __init__(self, vault: Vault, embedder: EmbeddingBatcher) -> None:
         self._vault = vault
         self._embedder = embedder
-        self._dimension = dimension
 
     async def put(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
         """Stores facts in their order, with one result each; an invalid one does not affect the others."""
@@ -129,7 +128,7 @@ class FactPutting:
         return otherwise if receipt is None else PutResult(_receipt(receipt), None)
 
     def _problems(self, requests: Sequence[PutFact]) -> list[MnemonError | None]:
-        return [problem(put_violations(request, self._dimension)) for request in requests]
+        return [problem(put_violations(request, self._embedder.model.dimension)) for request in requests]
 
     async def _store(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
         guard = self._vault.collection(FACTS).guard
@@ -222,10 +221,7 @@ def _answer(receipt: WriteReceipt) -> str:
 
 
 def _receipt(receipt: TransactionReceipt) -> WriteReceipt:
-    key, outcome, revision = json.loads(receipt.answer)
-    return WriteReceipt(
-        key, WriteOutcome(outcome), revision, receipt.commit_time, replayed=True, sequence=receipt.sequence
-    )
+    return receipt.of_record(*json.loads(receipt.answer))
 
 
 def _key(request: PutFact) -> RequestKey | None:

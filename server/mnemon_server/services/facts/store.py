@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 
 from mnemon_server.domain.clock import Clock, from_microseconds, system_clock, to_microseconds
 from mnemon_server.domain.collections import FACTS
@@ -53,7 +52,7 @@ from mnemon_server.services.facts.checks import (
     pattern_violations,
     query_violations,
 )
-from mnemon_server.services.facts.deletion import FactDeletion, removable
+from mnemon_server.services.facts.deletion import delete_expired, delete_fact, delete_facts, removable
 from mnemon_server.services.facts.filters import expired, living, unmet_violations
 from mnemon_server.services.facts.namespaces import list_namespaces
 from mnemon_server.services.facts.putting import FactPutting, PutResult
@@ -66,57 +65,7 @@ from mnemon_server.services.search.passage_queries import PassageHit, PassageQue
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.rankings import timed_search
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
-from mnemon_server.services.writing.writes import request_key
-
-# Searches facts by a text or a vector; without either, lists the facts that match the filter.
-
-
-class FactSearch:
-    """Finds facts through the passages of their texts."""
-
-    def __init__(self, records: RecordEngine, passages: PassageSearch, *, dimension: int, clock: Clock) -> None:
-        self._records = records
-        self._passages = passages
-        self._dimension = dimension
-        self._clock = clock
-
-    @timed_search
-    def find(self, query: FactQuery, *, fits: Fits | None = None) -> FactSearchAnswer:
-        """The facts nearest to the query, best first, each once; calls `fits` before it reads one. Blocks."""
-        refuse(query_violations(query, self._dimension))
-        has_query = query.text.strip() or query.vector is not None
-        find = self._ranked if has_query else self._listed
-        return find(query, self._clock(), fits)
-
-    def close(self) -> None:
-        """Waits for the searches that have begun."""
-        self._passages.close()
-
-    def _ranked(self, query: FactQuery, now: datetime, fits: Fits | None) -> FactSearchAnswer:
-        where = query.filter
-        found = self._passages.find(
-            replace(
-                PassageQuery.of(query, living(where, now), query.offset + query.limit),
-                skip=query.offset,
-                min_score=query.min_score,
-                broad=where.namespace is None and where.where is None,
-                fields_only=_fields(query),
-            ),
-            fits=fits,
-        )
-        return FactSearchAnswer(tuple(_match(hit, query) for hit in found.hits), found.diagnostics)
-
-    def _listed(self, query: FactQuery, now: datetime, fits: Fits | None) -> FactSearchAnswer:
-        rows = self._records.list_documents(
-            living(query.filter, now),
-            limit=query.limit,
-            skip=query.offset,
-            vectors=query.view is View.FULL,
-            fields_only=_fields(query),
-            fits=fits,
-        )
-        matches = tuple(FactMatch(_fact(document, query)) for _, document in rows)
-        return FactSearchAnswer(matches, SearchDiagnostics(mode=query.chosen_mode, exact=True))
+from mnemon_server.services.writing.writes import delete_matching, request_key
 
 
 def _match(hit: PassageHit, query: FactQuery) -> FactMatch:
@@ -207,34 +156,29 @@ class FactStore:
         self._offload = Offload(search.threads, "fact-reader")
         self._embedder = embedder
         self._passages = PassageSearch(vault.collection(FACTS), embedder.embed_query, settings=search)
-        self._use(vault, self._passages)
+        self._use(vault)
 
-    def _use(self, vault: Vault, passages: PassageSearch) -> None:
+    def _use(self, vault: Vault) -> None:
         self._vault = vault
-        self._read_from(vault.collection(FACTS), passages)
-        self._putting = FactPutting(vault, self._embedder, dimension=self._embedder.model.dimension)
-        self._deletion = FactDeletion(vault)
+        self._read_from(vault.collection(FACTS))
+        self._putting = FactPutting(vault, self._embedder)
 
-    def _read_from(self, records: RecordEngine, passages: PassageSearch) -> None:
+    def _read_from(self, records: RecordEngine) -> None:
         self._records = records
+        self._passages = self._passages.over(records)
         self._reads = ReadBatcher(self._read, self._offload, self._read_small)
-        self._reads_with_versions = ReadBatcher(
-            self._read_with_versions, self._offload, partial(self._read_small, versions=True)
-        )
-        dimension = self._embedder.model.dimension
-        self._search = FactSearch(records, passages, dimension=dimension, clock=self._clock)
 
     def over(self, vault: Vault) -> "FactStore":
         """The same store over a part of the vault. It shares the threads; close this one alone."""
         part = copy(self)
-        part._use(vault, self._passages.over(vault.collection(FACTS)))
+        part._use(vault)
         return part
 
     def at(self, records: RecordEngine, time: datetime) -> "FactStore":
         """The same store over the records of a moment. Facts that have expired since are still there."""
         part = copy(self)
         part._clock = lambda: time
-        part._read_from(records, self._passages.over(records))
+        part._read_from(records)
         return part
 
     # Reading
@@ -273,7 +217,7 @@ class FactStore:
     async def search(self, query: FactQuery, *, room: Room | None = None) -> FactSearchAnswer:
         """The facts most relevant to a text or a vector, best first; see FactQuery."""
         await fetch_vector(self._embedder, query)
-        return await read_within(room, self._offload, self._search.find, query)
+        return await read_within(room, self._offload, self._find, query)
 
     async def namespaces(
         self,
@@ -375,7 +319,8 @@ class FactStore:
         """
         del ack  # A durable change is searchable at once, since facts are never indexed outside the vault.
         refuse([*key_violations(key), *revision_violations(expected_revision), *request_id_violations(request_id)])
-        return await self._deletion.delete(
+        return await delete_fact(
+            self._vault,
             namespace,
             key,
             expected_revision=expected_revision,
@@ -386,19 +331,14 @@ class FactStore:
     async def delete_many(self, where: FactFilter, *, dry_run: bool = False, request_id: str = "") -> BulkDeleteReceipt:
         """Removes for good, in one transaction, every fact that matches; `dry_run` counts them, and removes nothing."""
         refuse([*filter_violations(where), *request_id_violations(request_id)])
-        unmet = await self._offload(list, unmet_violations(self._records, where))
         alive = removable(where, living(where, self._clock()))
-        matched = await self._offload(self._records.count_documents, alive) if dry_run or unmet else 0
-        if matched:
-            refuse(unmet)
-        if dry_run:
-            receipt = BulkDeleteReceipt(matched)
-        else:
-            receipt = await self._deletion.delete_many(where, request_id=request_id)
-        if receipt.deleted_count == 0:
-            # A repeated call that had removed the last fact with this key is answered, with its count.
-            refuse(unmet)
-        return receipt
+        return await delete_matching(
+            self._offload,
+            lambda: BulkDeleteReceipt(self._records.count_documents(alive)),
+            lambda: delete_facts(self._vault, where, request_id=request_id),
+            unmet=unmet_violations(self._records, where),
+            dry_run=dry_run,
+        )
 
     async def sweep(self, now: datetime) -> int:
         """Removes the facts that have expired by `now`, SWEEP_STEP at a time; returns how many it removed."""
@@ -409,22 +349,61 @@ class FactStore:
             )
             if rows:
                 after = rows[-1][0]
-                removed += await self._deletion.delete_expired([document.doc_id for _, document in rows], now)
+                removed += await delete_expired(self._vault, [document.doc_id for _, document in rows], now)
             if len(rows) < SWEEP_STEP:
                 return removed
 
     async def aclose(self) -> None:
         """Waits for the calls that have begun; calls after it fail."""
         await self._offload.aclose()
-        await asyncio.to_thread(self._search.close)
+        await asyncio.to_thread(self._passages.close)
+
+    # Searching, on a reader's thread
+
+    @timed_search
+    def _find(self, query: FactQuery, *, fits: Fits | None = None) -> FactSearchAnswer:
+        """The facts nearest to the query, or else those that match its filter; calls `fits` before it reads one."""
+        refuse(query_violations(query, self._embedder.model.dimension))
+        has_query = query.text.strip() or query.vector is not None
+        find = self._ranked if has_query else self._listed
+        return find(query, self._clock(), fits)
+
+    def _ranked(self, query: FactQuery, now: datetime, fits: Fits | None) -> FactSearchAnswer:
+        where = query.filter
+        found = self._passages.find(
+            replace(
+                PassageQuery.of(query, living(where, now), query.offset + query.limit),
+                skip=query.offset,
+                min_score=query.min_score,
+                broad=where.namespace is None and where.where is None,
+                fields_only=_fields(query),
+            ),
+            fits=fits,
+        )
+        return FactSearchAnswer(tuple(_match(hit, query) for hit in found.hits), found.diagnostics)
+
+    def _listed(self, query: FactQuery, now: datetime, fits: Fits | None) -> FactSearchAnswer:
+        rows = self._records.list_documents(
+            living(query.filter, now),
+            limit=query.limit,
+            skip=query.offset,
+            vectors=query.view is View.FULL,
+            fields_only=_fields(query),
+            fits=fits,
+        )
+        matches = tuple(FactMatch(_fact(document, query)) for _, document in rows)
+        return FactSearchAnswer(matches, SearchDiagnostics(mode=query.chosen_mode, exact=True))
 
     # From documents to facts
 
     async def _get(
         self, namespace: Namespace, key: str, *, versions: bool = False, room: Room | None = None
     ) -> Fact | None:
-        reads = self._reads_with_versions if versions else self._reads
-        fact = await reads.get(record_id(namespace, key), room)
+        name = record_id(namespace, key)
+        if versions:
+            [fact] = await read_within(room, self._offload, self._read, [name], versions=True)
+        else:
+            fact = await self._reads.get(name, room)
         return fact if fact and (fact.namespace, fact.key) == (namespace, key) else None
 
     def _read(
@@ -435,12 +414,8 @@ class FactStore:
         documents = self._records.get_documents(record_ids, fields_only=True, fits=fits)
         return [_shown(document, now, versions=versions) for document in documents]
 
-    def _read_small(self, record_id: str, *, versions: bool = False) -> Fact | None:
-        document = self._records.get_small_document(record_id, fields_only=True)
-        return _shown(document, self._clock(), versions=versions)
-
-    def _read_with_versions(self, record_ids: Sequence[str], *, fits: Fits | None) -> builtins.list[Fact | None]:
-        return self._read(record_ids, versions=True, fits=fits)
+    def _read_small(self, record_id: str) -> Fact | None:
+        return _shown(self._records.get_small_document(record_id, fields_only=True), self._clock(), versions=False)
 
     def _read_page(self, where: FactFilter, after: int, limit: int, *, versions: bool, fits: Fits | None) -> FactPage:
         matching = living(where, self._clock())

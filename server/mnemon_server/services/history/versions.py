@@ -14,7 +14,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FieldViolation, InvalidOperationError, RevisionMismatchError
 from mnemon_server.domain.history import Ending, Version, VersionNotFoundError, stored_version
 from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, RecordKind, versions_of
-from mnemon_server.domain.records import AckLevel, WriteOutcome, WriteReceipt
+from mnemon_server.domain.records import AckLevel, WriteReceipt
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations, revision_violations
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, Fits, PassageInput, RecordStamps
@@ -99,15 +99,7 @@ class VersionStore:
         key = request_key(asked.request_id, "restore", *identity)
         receipt = await completion(self._vault.transact(lambda tx: _restore(tx, asked), request=key))
         await acknowledge(self._appliers.get(asked.kind), asked.ack, receipt.sequence)
-        outcome, revision = json.loads(receipt.answer)
-        return WriteReceipt(
-            asked.record_id,
-            WriteOutcome(outcome),
-            revision,
-            receipt.commit_time,
-            replayed=receipt.replayed,
-            sequence=receipt.sequence,
-        )
+        return receipt.of_record(asked.record_id, *json.loads(receipt.answer))
 
     async def aclose(self) -> None:
         """Waits for the calls that have begun; calls after it fail."""

@@ -60,7 +60,6 @@ class MemoryChanges:
         records: RecordEngine,
         embedder: EmbeddingBatcher,
         *,
-        dimension: int,
         applier: IndexApplier | None,
         confidence: ConfidenceModel,
         clock: Clock,
@@ -68,7 +67,6 @@ class MemoryChanges:
     ) -> None:
         self._records = records
         self._embedder = embedder
-        self._dimension = dimension
         self._applier = applier
         self._confidence = confidence
         self._clock = clock
@@ -76,7 +74,7 @@ class MemoryChanges:
 
     async def update(self, request: UpdateMemory) -> Changed:
         """Changes the fields in the mask, and single keys of the metadata."""
-        refuse(update_violations(request, self._dimension))
+        refuse(update_violations(request, self._embedder.model.dimension))
         while True:
             text, passages = await self._new_passages(request)
             with suppress(TextMovedError):

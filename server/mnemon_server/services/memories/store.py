@@ -64,15 +64,11 @@ from mnemon_server.services.memories.stored_form import (
 from mnemon_server.services.reading.answers import Room, read_within
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.reading.read_batcher import ReadBatcher
-from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
+from mnemon_server.services.search.index_applier import status_of_index
 from mnemon_server.services.search.passage_queries import fetch_vector
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
-from mnemon_server.services.writing.removals import removal_counts
-from mnemon_server.services.writing.writes import (
-    Waiting,
-    request_key,
-)
+from mnemon_server.services.writing.writes import Waiting, delete_matching, recovery_problem, request_key
 
 # The status of the memory service, of its records and of its vector index.
 
@@ -85,8 +81,7 @@ def read_status(records: RecordEngine, backend: VectorBackend, problem: str) -> 
 
     Blocks, and raises if they cannot be read.
     """
-    applier = backend.applier
-    if unreadable := _records_problem(records):
+    if unreadable := recovery_problem(records):
         return unhealthy(backend, unreadable)
     usage = records.vector_usage()
     return MemoryStatus(
@@ -102,8 +97,9 @@ def read_status(records: RecordEngine, backend: VectorBackend, problem: str) -> 
         dead_count=usage.dead_count,
         index_bytes=usage.bytes,
         snapshot_time=usage.snapshot_time,
-        pending=applier.pending() if applier else 0,
-        **removal_counts(records, applier),
+        pending=backend.pending() or 0,
+        removal_pending_count=records.removals_pending(),
+        removal_out_of_reach_count=backend.removals(),
     )
 
 
@@ -120,15 +116,6 @@ def unhealthy(backend: VectorBackend, problem: str) -> MemoryStatus:
 
 def _host(backend: VectorBackend) -> str:
     return backend.applier.index.host if backend.applier else EMBEDDED
-
-
-def _records_problem(records: RecordEngine) -> str:
-    if records.failure():
-        try:
-            records.recover()
-        except MnemonError as error:
-            return str(error)
-    return ""
 
 
 EVERYTHING = MemoryFilter()
@@ -176,14 +163,10 @@ class MemoryStore:
         self._records = records
         self._bounds = bounds
         self._reads = ReadBatcher(self.read_many, self._offload, self._read_small)
-        dimension = self._embedder.model.dimension
-        self._creation = MemoryCreation(
-            records, self._embedder, dimension=dimension, applier=self._applier, waiting=self.waiting
-        )
+        self._creation = MemoryCreation(records, self._embedder, applier=self._applier, waiting=self.waiting)
         self._changes = MemoryChanges(
             records,
             self._embedder,
-            dimension=dimension,
             applier=self._applier,
             confidence=self._confidence,
             clock=self._clock,
@@ -271,8 +254,7 @@ class MemoryStore:
     async def status(self) -> MemoryStatus:
         """The status of the service, of its records and of its index. Never raises."""
         try:
-            problem = await self._applier.outage() if self._applier else ""
-            return await self._offload(read_status, self._records, self.backend, problem)
+            return await self._offload(read_status, self._records, self.backend, await self.backend.outage())
         except Exception:
             log.exception("the status cannot be read")
             return unhealthy(self.backend, "the records cannot be read; the log says why")
@@ -370,39 +352,23 @@ class MemoryStore:
         """
         refuse([*filter_violations(where), *_purge_violations(where, only_deleted), *request_id_violations(request_id)])
         matching = record_filter(where, self._confidence, self._clock(), hidden=True if only_deleted else None)
-        records = replace(matching, is_writing=True)
-        unmet = await self._offload(list, unmet_violations(self._records, where))
-        matched = await self._offload(self._records.count_documents, records) if dry_run or unmet else 0
-        if matched:
-            refuse(unmet)
-        if dry_run:
-            receipt = BulkDeleteReceipt(matched)
-        else:
-            receipt = await self._purge(where, records, only_deleted=only_deleted, request_id=request_id)
-        if receipt.deleted_count == 0:
-            # A repeated call that had removed the last memory with this key is answered, with its count.
-            refuse(unmet)
-        return receipt
-
-    async def _purge(
-        self, where: MemoryFilter, records: RecordFilter, *, only_deleted: bool, request_id: str
-    ) -> BulkDeleteReceipt:
-        # The key needs the filter as given: `records` depends on the time of the call if it bounds the confidence.
+        records, matching = self._records, replace(matching, is_writing=True)
+        # The key needs the filter as given: `matching` depends on the time of the call if it bounds the confidence.
         asked = replace(where, metadata=dict(sorted(where.metadata.items())))
         key = request_key(request_id, "purge", repr(asked), only_deleted)
-        return await completion(self._records.delete_documents(records, request=key, change=ChangeType.MEMORY_PURGED))
-
-    @property
-    def applier(self) -> IndexApplier | None:
-        """The applier that keeps the vector database up to date; None if the records index the vectors themselves."""
-        return self._applier
+        return await delete_matching(
+            self._offload,
+            lambda: BulkDeleteReceipt(records.count_documents(matching)),
+            lambda: completion(records.delete_documents(matching, request=key, change=ChangeType.MEMORY_PURGED)),
+            unmet=unmet_violations(records, where),
+            dry_run=dry_run,
+        )
 
     async def aclose(self) -> None:
         """Waits for the calls that have begun, and closes the applier, but not the records; calls after it fail."""
         await self._offload.aclose()
         await asyncio.to_thread(self._search.close)
-        if self._applier:
-            await asyncio.to_thread(self._applier.close)
+        await asyncio.to_thread(self.backend.close)
 
     def _owned(self, request: CreateMemory) -> CreateMemory:
         """The request with the scope that the memory gets, which the answer shows."""

@@ -34,7 +34,7 @@ from mnemon_server.services.background.offload import Pause
 from mnemon_server.services.memories.checks import (
     create_violations,
 )
-from mnemon_server.services.search.embedded_passages import embed_passages, placed, whole_passage
+from mnemon_server.services.search.embedded_passages import embed_passages, given_or_made, placed, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.writing.writes import (
     Puts,
@@ -125,19 +125,19 @@ class MemoryCreation:
         records: RecordEngine,
         embedder: EmbeddingBatcher,
         *,
-        dimension: int,
         applier: IndexApplier | None,
         waiting: Waiting,
     ) -> None:
         self._guard, self._heads = records.guard, records.heads
         self._puts: Puts = WriteBatcher(records.put_documents, waiting)
         self._embedder = embedder
-        self._dimension = dimension
         self._applier = applier
 
     async def create(self, requests: Sequence[CreateMemory]) -> list[WriteReceipt | MnemonError]:
         """Stores memories in their order, with one result each; an invalid one does not affect the others."""
-        return await take_in(requests, partial(create_violations, dimension=self._dimension), self._store)
+        return await take_in(
+            requests, partial(create_violations, dimension=self._embedder.model.dimension), self._store
+        )
 
     async def _store(self, requests: Sequence[CreateMemory]) -> list[WriteReceipt | MnemonError]:
         guard = self._guard
@@ -160,16 +160,11 @@ class MemoryCreation:
         texts = [
             placed(new_document(request.memory, ""), self._heads) for request in requests if request.embedding is None
         ]
-        embedded: Sequence[list[PassageInput] | MnemonError]
-        try:
-            embedded = await embed_passages(self._embedder, texts) if texts else []
-        except MnemonError as error:
-            embedded = [error] * len(texts)
-        of_texts = iter(embedded)
-        return [
-            next(of_texts) if request.embedding is None else whole_passage(request.memory.content, request.embedding)
+        given = [
+            None if request.embedding is None else whole_passage(request.memory.content, request.embedding)
             for request in requests
         ]
+        return await given_or_made(given, lambda: embed_passages(self._embedder, texts))
 
 
 def created_memory(memory: Memory, receipt: WriteReceipt) -> Memory:

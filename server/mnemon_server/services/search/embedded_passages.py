@@ -1,9 +1,9 @@
 """The passages of texts, with their vectors, ready to be stored."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from mnemon_server.embedding.base import Embedder, Span
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import PassageInput, Vector
 from mnemon_server.ranking.heads import Heads
+
+Made = TypeVar("Made")
 
 TOGETHER_MAX = 2_048
 """How many passages are handed to the model at once: it limits how many texts may wait."""
@@ -90,6 +92,21 @@ def _cut(records: Sequence[Sequence[PlacedText]], spans: Iterable[Sequence[Span]
 def _with_vectors(cut: Sequence[Sequence[_Passage]], vectors: Sequence[Vector]) -> list[list[PassageInput]]:
     of_passages = iter(vectors)
     return [[PassageInput(start, end, next(of_passages)) for start, end, _ in passages] for passages in cut]
+
+
+async def given_or_made(
+    given: Sequence[Made | None], make: Callable[[], Awaitable[Sequence[Made]]]
+) -> list[Made | MnemonError]:
+    """The given values, and in place of each None, in their order, those that `make` returns. All of these are made, or
+    fail, together.
+    """
+    made: Sequence[Made | MnemonError]
+    try:
+        made = await make() if any(each is None for each in given) else ()
+    except MnemonError as error:
+        made = [error] * len(given)
+    of_missing = iter(made)
+    return [next(of_missing) if each is None else each for each in given]
 
 
 def whole_passage(content: str, given: Sequence[float]) -> list[PassageInput]:

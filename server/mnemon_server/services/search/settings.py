@@ -35,9 +35,22 @@ class VectorBackend:
     applier: IndexApplier | None = None
     """Keeps the index up to date; None if the records index the vectors themselves."""
 
+    async def outage(self) -> str:
+        """Why the index is unavailable; empty if it is available or being checked. Waits briefly."""
+        return await self.applier.outage() if self.applier else ""
+
     def pending(self) -> int | None:
         """How many changes the index has not seen yet; None if the records index the vectors. Blocks."""
         return None if self.applier is None else self.applier.pending()
+
+    def removals(self) -> int:
+        """How many documents were removed or replaced, but may still be in the files of an external index."""
+        return self.applier.removals() if self.applier else 0
+
+    def close(self) -> None:
+        """Closes the index."""
+        if self.applier:
+            self.applier.close()
 
 
 LOCAL_BACKEND = VectorBackend()

@@ -8,7 +8,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
 from mnemon_server.domain.errors import MemoryNotFoundError, RevisionMismatchError
 from mnemon_server.domain.filters import AnyOf, Condition, Operator, RecordFilter
-from mnemon_server.domain.records import WriteOutcome, WriteReceipt
+from mnemon_server.domain.records import WriteOutcome
 from mnemon_server.domain.semantic import DeletedSemantic, SemanticFilter
 from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 from mnemon_server.services.semantic.decisions import ABOUT
@@ -85,13 +85,7 @@ def from_answer(receipt: TransactionReceipt, deletion: Deletion) -> DeletedSeman
     """The answer to a deletion, whether to the first call or to a replay."""
     deleted, superseded, revisions = json.loads(receipt.answer)
     receipts = [
-        WriteReceipt(
-            memory_id,
-            WriteOutcome.MISSING if revision is None else WriteOutcome.DELETED,
-            revision or 0,
-            receipt.commit_time,
-            receipt.replayed,
-        )
+        receipt.of_record(memory_id, WriteOutcome.MISSING if revision is None else WriteOutcome.DELETED, revision or 0)
         for memory_id, revision in zip(deletion.memory_ids, revisions, strict=True)
     ]
     return DeletedSemantic(deleted, superseded, tuple(receipts), receipt.commit_time, receipt.replayed)

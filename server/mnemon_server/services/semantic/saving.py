@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,7 +18,7 @@ from mnemon_server.domain.errors import (
     MnemonError,
     ThrottledError,
 )
-from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
+from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SaveSemantic, SemanticMemory
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import DocumentWrite, Vector
@@ -77,7 +77,7 @@ def from_answer(vault: Vault, receipt: TransactionReceipt) -> SavedSemantic:
     decision = vault.collection(DECISIONS).get_documents([decision_id])[0] if decision_id else None
     return SavedSemantic(
         memory=to_semantic(memory) if memory else None,
-        receipt=_receipt(values, receipt) if memory_id else None,
+        receipt=receipt.of_record(memory_id, values["outcome"], values["revision"]) if memory_id else None,
         duplicate=values.get("duplicate", False),
         conflicts=tuple(map(_conflict, values.get("conflicts", ()))),
         decision=stored_decision(decision) if decision else None,
@@ -94,17 +94,6 @@ def with_receipt(saved: SavedSemantic, receipt: TransactionReceipt) -> SavedSema
 
 def _read(vault: Vault, memory_id: str) -> Document | None:
     return vault.collection(SEMANTIC).get_documents([memory_id])[0]
-
-
-def _receipt(values: Mapping[str, Any], receipt: TransactionReceipt) -> WriteReceipt:
-    return WriteReceipt(
-        values["id"],
-        WriteOutcome(values["outcome"]),
-        values["revision"],
-        receipt.commit_time,
-        replayed=True,
-        sequence=receipt.sequence,
-    )
 
 
 def _conflict_values(conflict: Conflict) -> list[Any]:
@@ -164,13 +153,6 @@ class SaveProgram:
         return self._resolver.save(tx, self._new)
 
 
-class _Write:
-    """A save that was handed to the vault."""
-
-    def __init__(self, program: SaveProgram, future: "Future[TransactionReceipt]") -> None:
-        self.program, self.future = program, future
-
-
 class SemanticSaving:
     """Saves statements; any number of calls at the same time."""
 
@@ -179,7 +161,6 @@ class SemanticSaving:
         vault: Vault,
         embedder: EmbeddingBatcher,
         *,
-        dimension: int,
         resolver: Resolver | None,
         pressure: WritePressure,
         capacity: Capacity,
@@ -187,7 +168,6 @@ class SemanticSaving:
     ) -> None:
         self._vault = vault
         self._embedder = embedder
-        self._dimension = dimension
         self._resolver = resolver
         self._pressure = pressure
         self._capacity = capacity
@@ -198,7 +178,7 @@ class SemanticSaving:
         return await take_in(requests, self._violations, self._save_own)
 
     def _violations(self, request: SaveSemantic) -> Iterator[FieldViolation]:
-        yield from save_violations(request, self._dimension)
+        yield from save_violations(request, self._embedder.model.dimension)
         if self._resolver is None and request.conflict_policy is not ConflictPolicy.IGNORE:
             yield FieldViolation("conflict_policy", "must be IGNORE: conflicts are not resolved here")
 
@@ -236,37 +216,27 @@ class SemanticSaving:
         self, requests: Sequence[SaveSemantic], judged: Sequence[Judged]
     ) -> Sequence[SavedSemantic | MnemonError]:
         room = self._capacity.claim(len(requests))
-        if room is Room.NONE:
-            # Duplicates and replays are still answered: they need no embedding.
-            writes: Sequence[_Write | MnemonError] = [self._hand_over(one, None, room) for one in requests]
-        else:
-            writes = await self._embed_and_hand_over(requests, judged, room)
-        return [
-            write if isinstance(write, MnemonError) else await settled(self._saved(write), "statement")
-            for write in writes
-        ]
-
-    async def _embed_and_hand_over(
-        self, requests: Sequence[SaveSemantic], judged: Sequence[Judged], room: Room
-    ) -> list[_Write | MnemonError]:
-        claimed = len(requests)
-        writes: list[_Write | MnemonError] = []
+        claimed = 0 if room is Room.NONE else len(requests)
+        writes: list[tuple[SaveProgram, Future[TransactionReceipt]] | MnemonError] = []
         try:
-            contents = [request.memory.content for request in requests]
-            vectors = await vectors_of(self._embedder, contents, [request.embedding for request in requests])
+            programs = await self._programs(requests, judged, room)
             # All are handed over before the first is awaited, so they keep their order.
-            for request, vector, said in zip(requests, vectors, judged, strict=True):
-                if isinstance(vector, MnemonError):
-                    writes.append(vector)
+            for request, program in zip(requests, programs, strict=True):
+                if isinstance(program, MnemonError):
+                    writes.append(program)
                     continue
-                write = self._hand_over(request, vector, room, said)
-                claimed -= 1
-                # The caller may go away before the write is done.
-                write.future.add_done_callback(lambda _: self._capacity.release())
-                writes.append(write)
+                future = self._vault.transact(program, request=_request_key(request, program.memory))
+                if claimed:
+                    claimed -= 1
+                    # The caller may go away before the write is done.
+                    future.add_done_callback(lambda _: self._capacity.release())
+                writes.append((program, future))
         finally:
             self._capacity.release(claimed)
-        return writes
+        return [
+            write if isinstance(write, MnemonError) else await settled(self._saved(*write), "statement")
+            for write in writes
+        ]
 
     @asynccontextmanager
     async def prepared(
@@ -282,44 +252,36 @@ class SemanticSaving:
         """
         problems = [problem(self._violations(request)) for request in requests]
         said = judged or [NOT_JUDGED] * len(requests)
-        valid = [
-            (request, known) for request, known, found in zip(requests, said, problems, strict=True) if found is None
-        ]
+        valid = [request for request, found in zip(requests, problems, strict=True) if found is None]
+        known = [each for each, found in zip(said, problems, strict=True) if found is None]
         with self._pressure.write(max(1, len(valid))):
             room = self._capacity.claim(len(valid))
             try:
-                programs = iter(await self._programs(valid, room))
+                programs = iter(await self._programs(valid, known, room))
                 yield [found or next(programs) for found in problems]
             finally:
                 if room is not Room.NONE:
                     self._capacity.release(len(valid))
 
     async def _programs(
-        self, requests: Sequence[tuple[SaveSemantic, Judged]], room: Room
+        self, requests: Sequence[SaveSemantic], judged: Sequence[Judged], room: Room
     ) -> list[SaveProgram | MnemonError]:
         if room is Room.NONE:
-            # Duplicates are still found: they need no embedding.
-            return [self._program(request, None, room) for request, _ in requests]
-        contents = [request.memory.content for request, _ in requests]
-        vectors = await vectors_of(self._embedder, contents, [request.embedding for request, _ in requests])
-        return [
-            vector if isinstance(vector, MnemonError) else self._program(request, vector, room, judged)
-            for (request, judged), vector in zip(requests, vectors, strict=True)
-        ]
+            # Duplicates and replays are still answered: they need no embedding.
+            return [self._program(None, self._memory(request), room) for request in requests]
+        contents = [request.memory.content for request in requests]
+        vectors = await vectors_of(self._embedder, contents, [request.embedding for request in requests])
+        programs: list[SaveProgram | MnemonError] = []
+        for request, vector, said in zip(requests, vectors, judged, strict=True):
+            if isinstance(vector, MnemonError):
+                programs.append(vector)
+            else:
+                new = replace(self._new(request, vector), judged=said)
+                programs.append(self._program(new, new.memory, room))
+        return programs
 
-    def _hand_over(
-        self, request: SaveSemantic, vector: Vector | None, room: Room, judged: Judged = NOT_JUDGED
-    ) -> _Write:
-        program = self._program(request, vector, room, judged)
-        return _Write(program, self._vault.transact(program, request=_request_key(request, program.memory)))
-
-    def _program(
-        self, request: SaveSemantic, vector: Vector | None, room: Room, judged: Judged = NOT_JUDGED
-    ) -> SaveProgram:
-        if vector is None:
-            return SaveProgram(None, self._memory(request), room, self._capacity, self._resolver)
-        new = replace(self._new(request, vector), judged=judged)
-        return SaveProgram(new, new.memory, room, self._capacity, self._resolver)
+    def _program(self, new: NewSemantic | None, memory: SemanticMemory, room: Room) -> SaveProgram:
+        return SaveProgram(new, memory, room, self._capacity, self._resolver)
 
     def _new(self, request: SaveSemantic, vector: Vector) -> NewSemantic:
         memory = self._memory(request)
@@ -335,11 +297,11 @@ class SemanticSaving:
     def _memory(request: SaveSemantic) -> SemanticMemory:
         return replace(given_statement(request.memory), memory_id=new_id())
 
-    async def _saved(self, write: _Write) -> SavedSemantic:
-        receipt = await completion(write.future)
-        if receipt.replayed or write.program.saved is None:
+    async def _saved(self, program: SaveProgram, future: "Future[TransactionReceipt]") -> SavedSemantic:
+        receipt = await completion(future)
+        if receipt.replayed or program.saved is None:
             return await self._offload(from_answer, self._vault, receipt)
-        return with_receipt(write.program.saved, receipt)
+        return with_receipt(program.saved, receipt)
 
 
 def _unnamed(request: SaveSemantic) -> DocumentWrite:

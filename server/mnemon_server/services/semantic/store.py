@@ -51,7 +51,7 @@ from mnemon_server.services.semantic.saving import SaveProgram, SemanticSaving
 from mnemon_server.services.semantic.search import SemanticSearch
 from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.services.writing.write_pressure import WriteLatency, WritePressure
-from mnemon_server.services.writing.writes import done_once, request_key
+from mnemon_server.services.writing.writes import delete_matching, done_once, recovery_problem, request_key
 
 # The status of the index of statements, as far as the records know it, and the answers about its snapshots.
 
@@ -66,7 +66,7 @@ def read_status(
 
     Raises the errors of reading the records.
     """
-    problem = _failure(records)
+    problem = recovery_problem(records)
     usage, stats = records.vector_usage(), records.stats()
     in_graph = usage.graph_count + usage.building_count
     state = IndexState.READY if is_warm else IndexState.STARTING
@@ -105,15 +105,6 @@ def snapshot_of(receipt: TransactionReceipt) -> Snapshot:
     microseconds, message = json.loads(receipt.answer)
     time = None if microseconds is None else from_microseconds(microseconds)
     return Snapshot(time, message, receipt.replayed)
-
-
-def _failure(records: RecordEngine) -> str:
-    if records.failure():
-        try:
-            records.recover()
-        except MnemonError as error:
-            return str(error)
-    return ""
 
 
 EVERYTHING = SemanticFilter()
@@ -176,7 +167,6 @@ class SemanticStore:
         self._saving = SemanticSaving(
             vault,
             self._embedder,
-            dimension=self._embedder.model.dimension,
             resolver=resolver,
             pressure=self._pressure,
             capacity=self._capacity,
@@ -319,21 +309,21 @@ class SemanticStore:
         self._check_warm()
         refuse(deletion_violations(memory_ids, where, request_id, expected_revision))
         deletion = Deletion(tuple(memory_ids), where, allow_missing, expected_revision)
-        unmet = await self._offload(builtins.list, unmet_violations(self._records, where)) if where else []
-        if dry_run or unmet:
-            matched = (await self._offload(find_targets, self._records, deletion)).counted()
-            if dry_run or matched.deleted_count:
-                refuse(unmet)
-                return matched
         named, which = builtins.list(memory_ids), repr(where or EVERYTHING)
         key = request_key(request_id, "semantic-delete", named, which, allow_missing, expected_revision)
-        receipt = await completion(self._vault.transact(lambda tx: delete(tx, deletion), request=key))
-        self._health.notice()
-        deleted = from_answer(receipt, deletion)
-        if deleted.deleted_count == 0:
-            # A repeated call that had removed the last statement with this key is answered, with its count.
-            refuse(unmet)
-        return deleted
+
+        async def remove() -> DeletedSemantic:
+            receipt = await completion(self._vault.transact(lambda tx: delete(tx, deletion), request=key))
+            self._health.notice()
+            return from_answer(receipt, deletion)
+
+        return await delete_matching(
+            self._offload,
+            lambda: find_targets(self._records, deletion).counted(),
+            remove,
+            unmet=unmet_violations(self._records, where or EVERYTHING),
+            dry_run=dry_run,
+        )
 
     async def create_snapshot(self, *, request_id: str = "") -> Snapshot:
         """Writes the graph of the index to disk now; once for the same request id."""

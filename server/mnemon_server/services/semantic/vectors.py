@@ -8,7 +8,7 @@ from mnemon_server.domain.errors import MnemonError
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import Vector
-from mnemon_server.services.search.embedded_passages import PlacedText, embed_passages, unit_vector
+from mnemon_server.services.search.embedded_passages import PlacedText, embed_passages, given_or_made, unit_vector
 
 NOWHERE = 1e-6
 _READ_MIN, _READ_CHARACTERS = 0.25, 1_000
@@ -57,10 +57,5 @@ async def vectors_of(
 ) -> list[Vector | MnemonError]:
     """The vector of each text: the given one, or else an embedding. All texts are embedded, or fail, together."""
     texts = [content for content, vector in zip(contents, given, strict=True) if vector is None]
-    embedded: Sequence[Vector | MnemonError]
-    try:
-        embedded = await embed_statements(embedder, texts) if texts else []
-    except MnemonError as error:
-        embedded = [error] * len(texts)
-    of_texts = iter(embedded)
-    return [next(of_texts) if vector is None else unit_vector(vector) for vector in given]
+    units = [None if vector is None else unit_vector(vector) for vector in given]
+    return await given_or_made(units, lambda: embed_statements(embedder, texts))

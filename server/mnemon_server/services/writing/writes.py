@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,12 +22,64 @@ from mnemon_server.domain.errors import (
 )
 from mnemon_server.domain.observation.figures import traced
 from mnemon_server.domain.records import AckLevel, RequestKey, WriteReceipt
-from mnemon_server.engines.promises.records import WriteGuard
+from mnemon_server.domain.validation import refuse
+from mnemon_server.engines.promises.records import RecordEngine, WriteGuard
 from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
-from mnemon_server.services.background.offload import Pause, completion
+from mnemon_server.services.background.offload import Offload, Pause, completion
 from mnemon_server.services.search.embedded_passages import squared_length
 from mnemon_server.services.search.index_applier import IndexApplier
+
+
+def recovery_problem(records: RecordEngine | Vault) -> str:
+    """Why writes are refused, after an attempt to open failed records again; empty if they are accepted. Blocks."""
+    if records.failure():
+        try:
+            records.recover()
+        except MnemonError as error:
+            return str(error)
+    return ""
+
+
+class Counted(Protocol):
+    """The answer to a deletion by a filter, or to its dry run."""
+
+    @property
+    def deleted_count(self) -> int:
+        """How many records were or would be removed."""
+
+
+Removed = TypeVar("Removed", bound=Counted)
+
+
+async def delete_matching(
+    offload: Offload,
+    count: Callable[[], Removed],
+    delete: Callable[[], Awaitable[Removed]],
+    *,
+    unmet: Iterable[FieldViolation],
+    dry_run: bool,
+) -> Removed:
+    """Removes what matches a filter, or counts it.
+
+    Args:
+        offload: threads for the reads.
+        count: the answer to a dry run. Blocks.
+        delete: removes what matches.
+        unmet: what is probably a typing error in the filter, looked up on a thread. It is refused, unless this is a
+            repeated call that had removed the last record with a key: that is answered, with its count.
+        dry_run: only counts.
+    """
+    found = await offload(list, unmet)
+    if dry_run or found:
+        matched = await offload(count)
+        if dry_run or matched.deleted_count:
+            refuse(found)
+            return matched
+    deleted = await delete()
+    if deleted.deleted_count == 0:
+        refuse(found)
+    return deleted
 
 
 def request_key(request_id: str, *parts: Any) -> RequestKey | None:
