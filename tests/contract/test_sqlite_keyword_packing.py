@@ -31,6 +31,7 @@ from tests.contract.vault_suite import DIMENSION, write
 from tests.support.cases import ordinary
 from tests.support.databases import contents_of, open_database
 from tests.support.forks import FORKS
+from tests.support.keywords import search
 from tests.support.server import wait_until
 
 WORDS = [f"{first}{second}" for first in ("am", "bir", "ced", "dog", "eld") for second in ("ber", "ter", "nel", "rim")]
@@ -95,10 +96,10 @@ def check_searches(records: RecordEngine, texts: dict[str, str]) -> None:
     for query in QUERIES:
         for part in (slice(None), slice(None, None, 3), slice(1, None, 17), slice(-3, None)):
             among = None if part == slice(None) else np.array(sorted(stored)[part], np.int64)
-            ids, scores = fts.search(reference, TABLES, query, among)
+            expected = search(reference, TABLES, query, among)
             found = records.search_keywords(query, among)
-            assert found.passage_ids.tolist() == ids.tolist()
-            assert found.scores.tolist() == pytest.approx(scores.tolist(), rel=1e-9)
+            assert found.passage_ids.tolist() == expected.passage_ids.tolist()
+            assert found.scores.tolist() == pytest.approx(expected.scores.tolist(), rel=1e-9)
     reference.close()
 
 

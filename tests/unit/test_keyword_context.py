@@ -10,6 +10,8 @@ from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.ranking.analysis import STEMMED_WORDS
 from mnemon_server.ranking.keyword_context import Matches, SummedGains
 
+from tests.support.keywords import search
+
 TABLES = fts.KeywordTables("note", STEMMED_WORDS)
 FILLER = ["weather", "sunny", "morning", "walk", "coffee", "bread", "letter", "window", "garden", "music"]
 TALK_EVERY = 30
@@ -47,8 +49,8 @@ def found(
     connection: apsw.Connection, query: str, among: list[int] | None = None, weight: float = 0.75
 ) -> dict[int, float]:
     wanted = None if among is None else np.array(among, np.int64)
-    passage_ids, scores = fts.search(connection, TABLES, query, wanted, context_weight=weight)
-    return dict(zip(passage_ids.tolist(), scores.tolist(), strict=True))
+    scored = search(connection, TABLES, query, wanted, context_weight=weight)
+    return dict(zip(scored.passage_ids.tolist(), scored.scores.tolist(), strict=True))
 
 
 def test_an_answer_is_lifted_by_the_question_before_it(connection: apsw.Connection) -> None:

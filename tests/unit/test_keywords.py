@@ -16,6 +16,8 @@ from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT
 from mnemon_server.ranking.analysis import QUERY_TERMS_MAX, STEMMED_WORDS, STOP_WORDS, analyze, query_terms
 
+from tests.support.keywords import search
+
 TABLES = fts.KeywordTables("note", STEMMED_WORDS)
 WORDS = ["ada", "boat", "cedar", "drum", "ember", "fern", "glade", "harbor", "iris", "jade"]
 
@@ -40,8 +42,8 @@ def fill(connection: apsw.Connection, *texts: str) -> None:
 
 def found(connection: apsw.Connection, query: str, among: list[int] | None = None) -> dict[int, float]:
     wanted = None if among is None else np.array(among, np.int64)
-    passage_ids, scores = fts.search(connection, TABLES, query, wanted)
-    return dict(zip(passage_ids.tolist(), scores.tolist(), strict=True))
+    scored = search(connection, TABLES, query, wanted)
+    return dict(zip(scored.passage_ids.tolist(), scored.scores.tolist(), strict=True))
 
 
 def expected_bm25(texts: list[str], query: str) -> dict[int, float]:

@@ -13,11 +13,11 @@ from mnemon_server.domain.errors import ConfigurationError, RecordDamagedError, 
 from mnemon_server.engines.access_copy import BUSY_TIMEOUT_MS, AccessCopy
 from mnemon_server.engines.file_stamp import Place, Stamp, settled_stamp
 from mnemon_server.engines.folder import alone, refuse_links
-from mnemon_server.engines.layout import EarlierLayoutError, is_new, mark
+from mnemon_server.engines.layout import is_new, mark
 from mnemon_server.engines.master_keys import NO_MASTER_KEYS, MasterKeys, VaultKeyError
-from mnemon_server.engines.private import create_file, create_folder, refused, tighten_database
-from mnemon_server.engines.sqlite.pages.conversion import discard_draft
-from mnemon_server.engines.sqlite.pages.database import connect, is_plain
+from mnemon_server.engines.private import create_folder, refused, tighten_database
+from mnemon_server.engines.sqlite.pages.conversion import prepare_database
+from mnemon_server.engines.sqlite.pages.database import connect
 from mnemon_server.engines.vault_key import VaultKeyFile
 
 FILE_NAME, COPY_NAME, KEY_NAME = "access.db", "access.db.copy", "access.key"
@@ -139,7 +139,8 @@ class AccessFile:
                     if self._copy.is_alone():
                         raise AccessMissingError(path)
                     self._copy.mend()
-                    self._connection = _opened(path, keys)
+                    prepare_database(path, keys, APPLICATION_ID)
+                    self._connection = connect(path, keys, busy_timeout_ms=BUSY_TIMEOUT_MS)
                 opened.callback(self._connection.close, True)
                 self._prepare(path)
             except VaultKeyError:
@@ -206,22 +207,6 @@ class AccessFile:
         with self.transaction() as connection:
             connection.execute("UPDATE change_count SET version = version + 1")
             yield connection
-
-
-def _opened(path: Path, keys: VaultKeyFile) -> apsw.Connection:
-    """A connection to the encrypted file. No other process is opening it."""
-    if not path.exists() or not path.stat().st_size:
-        keys.create()
-        create_file(path)
-    elif is_plain(path):
-        with contextlib.closing(apsw.Connection(str(path))) as plain:
-            plain.set_busy_timeout(BUSY_TIMEOUT_MS)
-            is_new(plain, path, APPLICATION_ID)
-        raise EarlierLayoutError(path)
-    elif keys.find():
-        keys.create()
-    discard_draft(path)
-    return connect(path, keys, busy_timeout_ms=BUSY_TIMEOUT_MS)
 
 
 class AccessTable:

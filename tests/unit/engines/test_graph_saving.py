@@ -164,7 +164,7 @@ def test_a_failing_disk_is_reported_and_the_graph_continues(tmp_path: Path) -> N
     vectors = with_graph(tmp_path, model)
     (tmp_path / "index").rename(tmp_path / "away")
     (tmp_path / "index").write_text("in the way")
-    with pytest.raises(StorageFailedError, match="could not be written") as raised:
+    with pytest.raises(StorageFailedError, match="could not write the snapshot") as raised:
         vectors.save_snapshot()
     assert str(tmp_path) not in str(raised.value)
     assert recall(vectors, model, clustered_vectors(5, DIMENSION, 2)) >= 0.98

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import apsw
 import pytest
+from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.upkeep import packing
-from mnemon_server.engines.sqlite.upkeep.packing import PackingThread, Transactions
+from mnemon_server.engines.sqlite.upkeep.packing import PackingThread
 
 from tests.support.server import WAIT_S
 
@@ -20,7 +21,7 @@ class Gated:
     def is_due(self, connection: apsw.Connection) -> bool:
         return True
 
-    def pack(self, transactions: Transactions, is_stopped: Callable[[], bool]) -> None:
+    def pack(self, connections: Connections, is_stopped: Callable[[], bool]) -> None:
         self.begun.release()
         assert self.may_end.acquire(timeout=WAIT_S)
         self.packed.release()

@@ -18,7 +18,7 @@ from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, Reque
 from mnemon_server.engines.bound.guard import BoundGuard
 from mnemon_server.engines.bound.writing import write_own
 from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
-from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.related import NONE_RELATED, RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
     EXACT_BEST,
     DocumentUpdate,
@@ -93,7 +93,7 @@ class Boundary:
         scope = Scope(query.user, query.household, query.persona)
         scopes = self._bounds.scopes(writing=writing)
         if scopes is not None and all(narrowed(each, scope) is None for each in scopes):
-            return RelatedDocuments.of([])
+            return NONE_RELATED
         is_whole = scopes is None or any(covers(each, scope) for each in scopes)
         if is_whole and not self._bounds.hidden:
             return records.related_documents(query)

@@ -79,7 +79,7 @@ class LocalVectors:
         scores = self._cache.scan_with_newer(query, proposed[proposed <= newest], newest)
         if len(scores.passage_ids) < min(limit, total):
             scores = self._cache.scan(query)
-        return _best(scores, limit)
+        return scores.best(limit)
 
     def chunks(self, rows_max: int, *, after: int = 0) -> Iterator[tuple[PassageIds, NDArray[np.float32]]]:
         """The vectors with larger ids than `after`, ascending, up to `rows_max` at once: ids, and vectors of shape
@@ -117,13 +117,3 @@ class LocalVectors:
     def close(self, *, save: bool = True) -> None:
         """Stops the background work. Writes a last snapshot if `save` is set and something changed. Can be repeated."""
         self._maintenance.close(save=save)
-
-
-def _best(scores: Scores, limit: int) -> Scores:
-    ids, values = scores.passage_ids, scores.scores
-    if len(values) > limit:
-        # Selecting the best first: sorting all would take longer than comparing them.
-        rows = np.flatnonzero(values >= -np.partition(-values, limit - 1)[limit - 1])
-        ids, values = ids[rows], values[rows]
-    order = np.argsort(-values, kind="stable")[:limit]
-    return Scores(ids[order], values[order])

@@ -1,6 +1,5 @@
 """The thread that maintains a graph: it loads or builds the graph, adds vectors, rebuilds it, and saves snapshots."""
 
-import errno
 import logging
 import threading
 import time
@@ -13,8 +12,9 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
+from mnemon_server.domain.errors import MnemonError, StorageFailedError
 from mnemon_server.engines.allocator import release_free_memory
+from mnemon_server.engines.file_errors import storage_error
 from mnemon_server.engines.hnsw.graph import Graph, fingerprints, load_graph
 from mnemon_server.engines.hnsw.links import FREE_IDS_FROM, Links, LinksError, element_type
 from mnemon_server.engines.hnsw.projection import SAMPLE_MAX, Projection, fit_projection
@@ -92,9 +92,6 @@ def _fill_gone(links: Links, target: NDArray[np.float32], alive: NDArray[np.bool
 # Requests for a snapshot that another thread writes.
 
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
 class SnapshotRequests:
     """Any thread may request a snapshot. The writing thread answers all requests that came before it began."""
 
@@ -125,7 +122,7 @@ class SnapshotRequests:
     def fail(self, count: int, error: OSError) -> None:
         """Fails the oldest `count` requests with an error."""
         for request in self._take(count):
-            request.set_exception(_storage_error(error))
+            request.set_exception(storage_error("write", "the snapshot", error))
 
     def close(self) -> None:
         """Fails the waiting requests, and refuses further ones."""
@@ -141,12 +138,6 @@ class SnapshotRequests:
 
 def _closed() -> MnemonError:
     return StorageFailedError("the records are being closed; no snapshot was written")
-
-
-def _storage_error(error: OSError) -> MnemonError:
-    if error.errno in _FULL:
-        return StorageFullError("no space is left on the disk for a snapshot; free some space and try again")
-    return StorageFailedError("the snapshot could not be written; the log says why")
 
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ The answer uses columns because a user's related documents may be most of that u
 tens of thousands of objects would take longer than the rest of a write.
 """
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.clock import from_microseconds
 
 NO_TIME = int(np.iinfo(np.int64).min)
 
@@ -74,21 +74,6 @@ class RelatedDocuments:
     numbers: NDArray[np.float64]
     """NaN if missing."""
 
-    @classmethod
-    def of(cls, rows: Iterable[RelatedDocument]) -> "RelatedDocuments":
-        """Converts documents, ordered by position, to columns."""
-        columns = list(zip(*rows, strict=True)) or [()] * len(RelatedDocument._fields)
-        doc_ids, positions, similarities, shared_terms, term_counts, times, numbers = columns
-        return cls(
-            doc_ids,
-            np.array(positions, np.int64),
-            np.array(similarities, np.float64),
-            np.array(shared_terms, np.int64),
-            np.array(term_counts, np.int64),
-            np.array([NO_TIME if time is None else to_microseconds(time) for time in times], np.int64),
-            np.array(numbers, np.float64),
-        )
-
     def among(self, doc_ids: Set[str]) -> "RelatedDocuments":
         """Those with one of these ids."""
         kept = np.array([each in doc_ids for each in self.doc_ids], np.bool_)
@@ -118,6 +103,10 @@ class RelatedDocuments:
                 None if time == NO_TIME else from_microseconds(time),
                 _known(number),
             )
+
+
+_NO_INTEGERS, _NO_NUMBERS = np.empty(0, np.int64), np.empty(0, np.float64)
+NONE_RELATED = RelatedDocuments((), _NO_INTEGERS, _NO_NUMBERS, _NO_INTEGERS, _NO_INTEGERS, _NO_INTEGERS, _NO_NUMBERS)
 
 
 def _known(value: float) -> float | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -20,6 +20,9 @@ from mnemon_server.engines.sqlite import history_gaps, journal
 from mnemon_server.engines.sqlite.documents import DocumentTable, Found, NewDocument, PassageChanges
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 
+if TYPE_CHECKING:
+    from mnemon_server.engines.sqlite.history import History
+
 
 @dataclass(slots=True)
 class Effects:
@@ -34,25 +37,6 @@ class Effects:
     """Number of documents whose client data was removed or replaced."""
     versions: "Effects | None" = None
     """The effects on VERSIONS, if versions of these documents are kept."""
-
-
-class Historian(Protocol):
-    """Keeps the earlier versions of a collection's documents. `effects` are those on VERSIONS."""
-
-    def keep(
-        self,
-        connection: apsw.Connection,
-        effects: Effects,
-        found: Found,
-        old: Document,
-        *,
-        ending: Ending,
-        author: Author,
-    ) -> None:
-        """Keeps a document that is about to be changed or removed."""
-
-    def purge(self, connection: apsw.Connection, effects: Effects, old: Document) -> None:
-        """Removes all versions of a document that is about to be removed for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +67,7 @@ class _Content:
 class DocumentWrites:
     """Writes documents, and records the effects that are staged after the call."""
 
-    def __init__(self, table: DocumentTable, journal: Journal, history: Historian | None = None) -> None:
+    def __init__(self, table: DocumentTable, journal: Journal, history: "History | None" = None) -> None:
         """`history` keeps earlier versions; None keeps none."""
         self._table = table
         self._journal = journal

@@ -1,7 +1,6 @@
 """Keeps earlier versions of documents, in the transaction that changes or removes them."""
 
-import os
-from uuid import UUID
+from uuid import uuid4
 
 import apsw
 
@@ -25,7 +24,7 @@ _NEWEST_FIRST = f"{_OF_RECORD} ORDER BY until DESC, position DESC LIMIT -1 OFFSE
 
 
 class History:
-    """Writes the versions of one collection's documents. See Historian."""
+    """Keeps the earlier versions of a collection's documents. `effects` are those on VERSIONS."""
 
     def __init__(
         self, table: DocumentTable, writes: DocumentWrites, journal: Journal, settings: HistorySettings
@@ -44,11 +43,11 @@ class History:
         ending: Ending,
         author: Author,
     ) -> None:
-        """See Historian."""
+        """Keeps a document that is about to be changed or removed."""
         if not self._settings:
             return
         now, position = effects.operation.now, found.position
-        version = Version(_new_id(), old, from_microseconds(now), ending, author, position)
+        version = Version(str(uuid4()), old, from_microseconds(now), ending, author, position)
         document = version_document(version, self._kind)
         passages = self._table.stored_passages(connection, position)
         write = DocumentWrite(document=document, passages=passages, change=None)
@@ -56,7 +55,7 @@ class History:
         self._remove(connection, effects, old.doc_id, self._settings.versions_max)
 
     def purge(self, connection: apsw.Connection, effects: Effects, old: Document) -> None:
-        """See Historian."""
+        """Removes all versions of a document that is about to be removed for good."""
         history_gaps.note_record(connection, self._journal.origin, self._kind, old, effects.operation.now)
         self._remove(connection, effects, old.doc_id, 0)
 
@@ -64,7 +63,3 @@ class History:
         """Removes all but the newest versions of a document."""
         for (version_id,) in fetch(connection, _NEWEST_FIRST, (doc_id, self._kind, kept)):
             self._writes.delete(connection, effects, version_id, None)
-
-
-def _new_id() -> str:
-    return str(UUID(bytes=os.urandom(16), version=4))

@@ -16,7 +16,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN
 from mnemon_server.engines.promises.related import NO_TIME, RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import PassageIds, Scores, Vector
-from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
+from mnemon_server.engines.sqlite.query import fetch, id_array, ids_from_text, insert_rows
 from mnemon_server.engines.sqlite.tables import Tables
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
@@ -162,7 +162,7 @@ class RelatedTable:
         if query.vector is None:
             return None
         [(ids, positions)] = fetch(connection, self._passages, (query.user,))
-        passage_ids, of_documents = _integers(ids), _integers(positions)
+        passage_ids, of_documents = ids_from_text(ids), ids_from_text(positions)
         order = np.argsort(passage_ids)
         scores = scan(connection, query.vector, passage_ids[order])
         # Every passage was scored, so both arrays are in the order of passage ids.
@@ -190,7 +190,3 @@ class RelatedTable:
 
 def _positions(rows: list[tuple[int]]) -> NDArray[np.int64]:
     return np.array(rows, np.int64).reshape(-1)
-
-
-def _integers(text: str | None) -> NDArray[np.int64]:
-    return np.fromstring(text or "", np.int64, sep=",")

@@ -2,18 +2,17 @@
 
 import logging
 import os
-from contextlib import closing
 from functools import cache
 from pathlib import Path
 
 import apsw
 
 from mnemon_server.domain.collections import COLLECTIONS
-from mnemon_server.engines.layout import EarlierLayoutError, is_new, mark
-from mnemon_server.engines.private import create_file, tighten_database
+from mnemon_server.engines.layout import is_new, mark
+from mnemon_server.engines.private import tighten_database
 from mnemon_server.engines.sqlite import history_gaps, journal, tombstones, values
-from mnemon_server.engines.sqlite.pages.conversion import discard_draft
-from mnemon_server.engines.sqlite.pages.database import MODE_READ, connect, is_plain
+from mnemon_server.engines.sqlite.pages.conversion import prepare_database
+from mnemon_server.engines.sqlite.pages.database import MODE_READ, connect
 from mnemon_server.engines.sqlite.pages.mark import check_mark
 from mnemon_server.engines.sqlite.tables import (
     TIMELINE_STATEMENTS,
@@ -74,7 +73,7 @@ def open_writer(path: Path, keys: VaultKeyFile, vfs: str | None = None) -> apsw.
             unchanged.
         RecordDamagedError: its beginning, or the end of its log, is not what was written. It is left unchanged.
     """
-    _prepare(path, keys)
+    prepare_database(path, keys, APPLICATION_ID)
     connection = connect(path, keys, vfs=vfs)
     try:
         is_empty = is_new(connection, path, APPLICATION_ID)
@@ -103,20 +102,6 @@ def open_reader(path: Path, keys: VaultKeyFile, vfs: str | None = None) -> apsw.
     connection = connect(path, keys, flags=MODE_READ, vfs=vfs)
     _configure(connection, READER_CACHE_KIB)
     return connection
-
-
-def _prepare(path: Path, keys: VaultKeyFile) -> None:
-    """Makes sure that the file exists, and has a key."""
-    if not path.exists() or not path.stat().st_size:
-        keys.create()
-        create_file(path)
-    elif is_plain(path):
-        with closing(apsw.Connection(str(path), flags=MODE_READ)) as plain:
-            is_new(plain, path, APPLICATION_ID)
-        raise EarlierLayoutError(path)
-    elif keys.find():
-        keys.create()
-    discard_draft(path)
 
 
 def close_quietly(connection: apsw.Connection) -> None:

@@ -5,7 +5,6 @@ Names of tables and columns come from the constants in `domain/collections.py`, 
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
@@ -24,71 +23,36 @@ BLOCK_ID_BITS = 7
 """The passages of a block of vectors differ in these bits of their ids."""
 
 
-@dataclass(frozen=True)
 class Tables:
     """The names of a collection's tables."""
 
-    collection: Collection
-
-    @property
-    def documents(self) -> str:
+    def __init__(self, collection: Collection) -> None:
+        name = collection.name
+        self.collection = collection
+        self.documents = name
         """One row per document."""
-        return self.collection.name
-
-    @property
-    def metadata(self) -> str:
+        self.metadata = f"{name}_metadata"
         """One row per metadata value, for filters."""
-        return f"{self.collection.name}_metadata"
-
-    @property
-    def passages(self) -> str:
+        self.passages = f"{name}_passage"
         """One row per passage, with its vector."""
-        return f"{self.collection.name}_passage"
-
-    @property
-    def vector_blocks(self) -> str:
+        self.vector_blocks = f"{name}_vector_block"
         """Rounded vectors, in blocks; see vector_blocks.py."""
-        return f"{self.collection.name}_vector_block"
-
-    @property
-    def delete_vector_blocks(self) -> str:
+        self.delete_vector_blocks = f"DELETE FROM {self.vector_blocks} WHERE number IN (SELECT value FROM carray(?))"  # noqa: S608 - a constant
         """The statement that deletes the blocks whose numbers are in an array."""
-        return f"DELETE FROM {self.vector_blocks} WHERE number IN (SELECT value FROM carray(?))"  # noqa: S608 - a constant
-
-    @property
-    def deletions(self) -> str:
+        self.deletions = f"{name}_deletion"
         """Deleted documents."""
-        return f"{self.collection.name}_deletion"
-
-    @property
-    def hidden_index(self) -> str:
+        self.hidden_index = f"{name}_hidden"
         """The index of hidden documents."""
-        return f"{self.collection.name}_hidden"
-
-    @property
-    def unusual_index(self) -> str:
+        self.unusual_index = f"{name}_unusual"
         """The index of the documents without the usual text, if the collection has one."""
-        return f"{self.collection.name}_unusual"
-
-    @property
-    def sequence_key(self) -> str:
+        self.sequence_key = f"{name}.sequence"
         """The key in `meta` with the position of the newest change."""
-        return f"{self.collection.name}.sequence"
-
-    @property
-    def related(self) -> str:
+        self.related = f"{name}_related"
         """One row per term of a visible document, if the collection has `related` fields."""
-        return f"{self.collection.name}_related"
-
-    @property
-    def related_time(self) -> str:
+        self.related_time = f"{name}_related_time"
         """The index of user and time."""
-        return f"{self.collection.name}_related_time"
-
-    @property
-    def related_number(self) -> str:
+        self.related_number = f"{name}_related_number"
         """The index of user and number."""
-        return f"{self.collection.name}_related_number"
 
     @cached_property
     def keywords(self) -> KeywordIndex:
@@ -231,15 +195,12 @@ def document_indexes(collection: Collection) -> list[str]:
 
 
 def unusual_indexes(collection: Collection) -> list[str]:
-    """The index of the documents that lack the usual text, in the order of their positions, if there is a usual text.
-
-    It may exist, because older formats come to it through this list, too.
-    """
+    """The index of the documents without the usual text, in the order of their positions, if there is a usual text."""
     if collection.usual is None:
         return []
     columns = ", ".join(f'"{name}"' for name in ("position", collection.usual.field, *collection.usual.compared))
     index = f"{Tables(collection).unusual_index} ON {collection.name} ({columns})"
-    return [f"CREATE INDEX IF NOT EXISTS {index} WHERE {unusual(collection.usual)}"]
+    return [f"CREATE INDEX {index} WHERE {unusual(collection.usual)}"]
 
 
 def unusual(usual: UsualText) -> str:

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from mnemon_server.domain.records import INT64_MAX
 from mnemon_server.engines.promises.values import PassageIds, Vector
 from mnemon_server.engines.quantized import RoundedVectors, round_vectors, words_per_vector
+from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import NORM_MAX, VECTOR_TYPE
 from mnemon_server.engines.sqlite.query import fetch, fetch_chunks, id_array
 from mnemon_server.engines.sqlite.tables import BLOCK_ID_BITS, Tables
-from mnemon_server.engines.sqlite.upkeep.packing import Transactions
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
@@ -161,9 +161,9 @@ class VectorPacking:
         count = int(connection.execute(f"SELECT count(*) FROM {self._tables.vector_blocks}").get)
         return self._complete(connection) - count >= PACKED_MIN
 
-    def pack(self, transactions: Transactions, is_stopped: Callable[[], bool]) -> None:
+    def pack(self, connections: Connections, is_stopped: Callable[[], bool]) -> None:
         """Writes the missing blocks, if there are many."""
-        with transactions.lend() as connection:
+        with connections.lend() as connection:
             if not self.is_due(connection):
                 return
             stored = {row[0] for row in fetch(connection, f"SELECT number FROM {self._tables.vector_blocks}")}
@@ -173,7 +173,7 @@ class VectorPacking:
             if is_stopped() or origin is None:
                 return
             part = missing[start : start + BLOCKS_AT_ONCE]
-            transactions.submit(partial(self._write, numbers=part, origin=origin)).result()
+            connections.submit(partial(self._write, numbers=part, origin=origin)).result()
 
     def _write(self, connection: apsw.Connection, numbers: Sequence[int], origin: Vector) -> None:
         statement = f"INSERT OR REPLACE INTO {self._tables.vector_blocks} (number, content) VALUES (?, ?)"

@@ -24,16 +24,13 @@ from mnemon_server.engines.sqlite.keywords.scoring import (
     COUNT_MAX,
     ID_SHIFT,
     LENGTH_BITS,
-    Floats,
     Found,
     Occurrences,
     PassageIds,
     length_code,
-    score,
 )
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.ranking.analysis import Analysis
-from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
@@ -187,35 +184,6 @@ def next_words(
 def empty(connection: apsw.Connection, tables: KeywordTables) -> None:
     """Removes all passages from an index without texts."""
     connection.execute(f"INSERT INTO {tables.index}({tables.index}) VALUES('delete-all')")
-
-
-def search(
-    connection: apsw.Connection,
-    tables: KeywordTables,
-    query: str,
-    among: PassageIds | None = None,
-    *,
-    context_weight: float = CONTEXT_WEIGHT,
-) -> tuple[PassageIds, Floats]:
-    """Like `search_parts`, for a single index."""
-    return search_parts(connection, [tables], query, among, context_weight=context_weight)
-
-
-def search_parts(
-    connection: apsw.Connection,
-    parts: Sequence[KeywordTables],
-    query: str,
-    among: PassageIds | None = None,
-    *,
-    context_weight: float = CONTEXT_WEIGHT,
-) -> tuple[PassageIds, Floats]:
-    """The passages that share a word with the query, and their scores; see `scoring.score`. The parts cover ranges of
-    ids that do not overlap.
-    """
-    words = parts[0].analysis.query(query)
-    found = [read(connection, tables, words.terms) for tables in parts]
-    scores = score(words, found, among, context_weight=context_weight)
-    return scores.passage_ids, scores.scores
 
 
 def read(connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str]) -> Found:

@@ -15,12 +15,12 @@ from typing import TypeVar
 import apsw
 import numpy as np
 
+from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.keywords import blocks, fts, merging
 from mnemon_server.engines.sqlite.keywords.blocks import Block
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT, LENGTH_BITS, PassageIds
-from mnemon_server.engines.sqlite.upkeep.packing import Transactions
 
 READ_BYTES = 1 << 20
 READ_WORDS = 4_096
@@ -41,21 +41,21 @@ class KeywordPacking:
         """Whether a table is full, or blocks are to be merged."""
         return self._index.closed(connection) is not None or merging.is_due(connection, self._index.blocks)
 
-    def pack(self, transactions: Transactions, is_stopped: Callable[[], bool]) -> None:
+    def pack(self, connections: Connections, is_stopped: Callable[[], bool]) -> None:
         """Packs the full table, and merges blocks."""
-        while PackingRound(transactions, self._index, is_stopped).run():
+        while PackingRound(connections, self._index, is_stopped).run():
             pass
         merge = partial(merging.merge_some, tables=self._index.blocks)
-        while not is_stopped() and transactions.submit(merge).result():
+        while not is_stopped() and connections.submit(merge).result():
             pass
 
 
 class PackingRound:
     """Packs one table."""
 
-    def __init__(self, transactions: Transactions, index: KeywordIndex, is_stopped: Callable[[], bool]) -> None:
+    def __init__(self, connections: Connections, index: KeywordIndex, is_stopped: Callable[[], bool]) -> None:
         """`is_stopped` is asked before each write; if it is true, the round ends and leaves what it has written."""
-        self._transactions = transactions
+        self._connections = connections
         self._index = index
         self._tables = index.blocks
         self._is_stopped = is_stopped
@@ -64,7 +64,7 @@ class PackingRound:
     def run(self) -> bool:
         """Packs it; returns whether another round makes sense."""
         self._drop_unfinished()
-        with self._transactions.lend() as connection:
+        with self._connections.lend() as connection:
             table = self._index.closed(connection)
             passages = fts.passages(connection, table) if table is not None else None
         if table is None or passages is None:
@@ -82,10 +82,10 @@ class PackingRound:
         return self._do(lambda connection: self._finish(connection, table))
 
     def _do(self, operation: Callable[[apsw.Connection], T]) -> T:
-        return self._transactions.submit(operation).result()
+        return self._connections.submit(operation).result()
 
     def _drop_unfinished(self) -> None:
-        with self._transactions.lend() as connection:
+        with self._connections.lend() as connection:
             left = blocks.unfinished(connection, self._tables)
         for block in left:
             self._do(partial(blocks.drop_block, tables=self._tables, first=block.first))
@@ -108,7 +108,7 @@ class PackingRound:
         """The rows of the blocks, word by word, in lists for which one read transaction each is used."""
         after = ""
         while True:
-            with self._transactions.lend() as connection:
+            with self._connections.lend() as connection:
                 words = fts.next_words(connection, table, after, bytes_max=READ_BYTES, words_max=READ_WORDS)
             if not words:
                 return

@@ -1,8 +1,7 @@
-"""Copies databases to files with another key. A database of an earlier version, which has none, is replaced: after a
-kill, the file is either the old one or the new one.
+"""Prepares databases, copies them to files with another key, and replaces them: after a kill, the file is either the
+old one or the new one.
 """
 
-import logging
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import zip_longest
@@ -12,17 +11,14 @@ from urllib.parse import quote
 
 import apsw
 
-from mnemon_server.domain.errors import RecordDamagedError, StorageFullError
-from mnemon_server.engines.file_errors import translated
+from mnemon_server.engines.layout import EarlierLayoutError, is_new
 from mnemon_server.engines.private import create_file, sync
-from mnemon_server.engines.sqlite.pages.database import CIPHER, MODE_NEW, key_text, set_key
-from mnemon_server.engines.vault_key import VaultKey
+from mnemon_server.engines.sqlite.pages.database import CIPHER, MODE_READ, is_plain, key_text, set_key
+from mnemon_server.engines.vault_key import VaultKey, VaultKeyFile
 
 _DRAFT = ".encrypting"
 _BESIDE = ("-wal", "-shm", "-journal")
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
-
-log = logging.getLogger(__name__)
 
 
 def discard_draft(path: Path) -> None:
@@ -36,28 +32,22 @@ def draft_of(path: Path) -> Path:
     return path.with_name(path.name + _DRAFT)
 
 
-def encrypt(path: Path, key: VaultKey) -> None:
-    """Replaces a database by its encrypted copy, after comparing both. No connection may be open.
+def prepare_database(path: Path, keys: VaultKeyFile, application: int) -> None:
+    """Makes sure that a database exists and has a key. No other process is opening it.
 
     Raises:
-        RecordDamagedError: a page of it cannot be read, and the file is as it was.
-        StorageFullError, StorageFailedError: the disk is full, or failed, and the file is as it was.
-        apsw.Error: the file cannot be read or written, and is as it was.
+        ConfigurationError: another program wrote it, or an earlier version, which did not encrypt.
     """
-    log.info("encrypting the pages of %s, which an earlier version wrote: %s bytes", path, f"{path.stat().st_size:,}")
-    with translated("encrypt", path.name):
-        discard_draft(path)
-        try:
-            _copy(path, key)
-        except apsw.FullError as error:
-            discard_draft(path)
-            raise StorageFullError(
-                f"{path.name} is being encrypted, which needs as much free space as its size; free some space"
-            ) from error
-        except apsw.CorruptError as error:
-            discard_draft(path)
-            raise RecordDamagedError(path.name) from error
-        put_draft_in_place(path)
+    if not path.exists() or not path.stat().st_size:
+        keys.create()
+        create_file(path)
+    elif is_plain(path):
+        with closing(apsw.Connection(str(path), flags=MODE_READ)) as plain:
+            is_new(plain, path, application)
+        raise EarlierLayoutError(path)
+    elif keys.find():
+        keys.create()
+    discard_draft(path)
 
 
 def put_draft_in_place(path: Path) -> None:
@@ -72,13 +62,6 @@ def put_draft_in_place(path: Path) -> None:
     sync(path.parent)
     draft_of(path).rename(path)
     sync(path.parent)
-
-
-def _copy(path: Path, key: VaultKey) -> None:
-    with closing(apsw.Connection(str(path), flags=MODE_NEW | apsw.SQLITE_OPEN_URI)) as plain:
-        plain.set_busy_timeout(5_000)
-        plain.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        copy_with_key(plain, draft_of(path), key)
 
 
 def copy_with_key(source: apsw.Connection, target: Path, key: VaultKey) -> None:

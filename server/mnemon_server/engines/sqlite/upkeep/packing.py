@@ -3,31 +3,18 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import apsw
 
 from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.follower import Follower
 
 CHECK_ROWS = 4_096
 """The number of changed rows in the file after which is checked again what is due."""
 
-T = TypeVar("T")
-
 log = logging.getLogger(__name__)
-
-
-class Transactions(Protocol):
-    """How the packing reads and writes; see Connections."""
-
-    def lend(self) -> AbstractContextManager[apsw.Connection]:
-        """A reading connection, within a transaction."""
-
-    def submit(self, operation: Callable[[apsw.Connection], T]) -> Future[T]:
-        """Runs `operation` in the next transaction."""
 
 
 class Packing(Protocol):
@@ -36,16 +23,16 @@ class Packing(Protocol):
     def is_due(self, connection: apsw.Connection) -> bool:
         """Whether there is enough to pack. Called on the writer's thread, so it must be quick."""
 
-    def pack(self, transactions: Transactions, is_stopped: Callable[[], bool]) -> None:
+    def pack(self, connections: Connections, is_stopped: Callable[[], bool]) -> None:
         """Packs it in short transactions. `is_stopped` is asked before each."""
 
 
 class PackingThread(Follower):
     """Packs what is due, and follows the vault's transactions. The thread runs only while there is work."""
 
-    def __init__(self, transactions: Transactions, packings: Sequence[Packing]) -> None:
+    def __init__(self, connections: Connections, packings: Sequence[Packing]) -> None:
         """Starts no thread yet."""
-        self._transactions = transactions
+        self._connections = connections
         self._packings = packings
         self._checked_at = 0
         self._due = self._running = False
@@ -104,7 +91,7 @@ class PackingThread(Follower):
 
     def _pack(self, packing: Packing) -> bool:
         try:
-            packing.pack(self._transactions, self._closing.is_set)
+            packing.pack(self._connections, self._closing.is_set)
         except StorageFailedError:
             log.warning("nothing was packed, because the records cannot be written", exc_info=True)
         except Exception:  # any error: what is not packed is read in its first form

@@ -19,10 +19,10 @@ import numpy as np
 from mnemon_server.domain.collections import COLLECTIONS, SEMANTIC, VERSIONS
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
 from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.tables import Tables, passage_statements, passage_text, stored_heads
-from mnemon_server.engines.sqlite.upkeep.packing import Transactions
 from mnemon_server.ranking.heads import NO_HEADS
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
@@ -226,20 +226,20 @@ def is_shadow(connection: apsw.Connection, identity: str) -> bool:
 class ShadowEmbedding:
     """Embeds the missing passages, a few at a time; any thread may run it."""
 
-    def __init__(self, transactions: Transactions, embed: EmbedTexts) -> None:
-        self._transactions = transactions
+    def __init__(self, connections: Connections, embed: EmbedTexts) -> None:
+        self._connections = connections
         self._embed = embed
 
     def run(self, is_stopped: Callable[[], bool]) -> None:
         """Returns once nothing is missing, or when it is stopped."""
         for shadow in SHADOWS:
             while not is_stopped():
-                with self._transactions.lend() as connection:
+                with self._connections.lend() as connection:
                     texts = shadow.missing(connection)
                 if not texts:
                     break
                 rows = embedded(texts, self._embed)
-                self._transactions.submit(partial(shadow.add, vectors=rows)).result()
+                self._connections.submit(partial(shadow.add, vectors=rows)).result()
 
 
 def _stored(connection: apsw.Connection, key: str) -> str | None:

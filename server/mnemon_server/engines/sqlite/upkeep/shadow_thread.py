@@ -6,8 +6,8 @@ import threading
 import apsw
 
 from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.follower import Follower
-from mnemon_server.engines.sqlite.upkeep.packing import Transactions
 from mnemon_server.engines.sqlite.upkeep.shadow import ShadowEmbedding, ShadowModel, prepare
 
 RETRY_S = 10.0
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 class ShadowThread(Follower):
     """Embeds missing passages after each transaction of the vault. Without a model, it does nothing."""
 
-    def __init__(self, transactions: Transactions, model: ShadowModel | None) -> None:
+    def __init__(self, connections: Connections, model: ShadowModel | None) -> None:
         """Starts no thread yet."""
         self._model = model
-        self._transactions = transactions
+        self._connections = connections
         self._changed, self._current = threading.Event(), threading.Event()
         self._closed = threading.Event()
         self.is_touched = model is not None
@@ -58,7 +58,7 @@ class ShadowThread(Follower):
 
     def _run(self) -> None:
         assert self._model is not None  # noqa: S101 - otherwise it is not started
-        work = ShadowEmbedding(self._transactions, self._model.embed)
+        work = ShadowEmbedding(self._connections, self._model.embed)
         while self._changed.wait() and not self._closed.is_set():
             self._changed.clear()
             self._current.clear()
