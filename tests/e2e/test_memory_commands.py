@@ -44,6 +44,39 @@ def test_a_search_says_that_nothing_relevant_was_found(address: str, memory: Cli
     memory.documents.delete("train")
 
 
+def test_a_hyphen_in_the_place_of_a_text_is_standard_input(address: str, memory: Client, user: str) -> None:
+    text = "Milk, bread.\nNo nuts!"
+    for command in (
+        ("remember", "-", "--user", user),
+        ("learn", "-", "--user", user),
+        ("record", "-", "--user", user, "--type", "note"),
+        ("chat", "add", "c1", "-", "--user", user),
+        ("facts", "put", f"user.{user}", "-", "--key", "list"),
+    ):
+        done = run(address, *command, stdin=f"{text}\n")
+        assert (done.returncode, done.stderr) == (0, ""), command
+    stored = [
+        *(each.content for each in memory.memories.list(user=user)),
+        *(each.content for each in memory.semantic.list(user=user)),
+        *(each.content for each in memory.timeline.list(user=user)),
+        memory.facts.get(("user", user), "list").value["content"],
+    ]
+    assert stored == [text] * 5
+
+    for command in (("recall", "-", "--user", user), ("timeline", "-", "--user", user)):
+        assert "No nuts!" in run(address, *command, stdin="Which nuts?\n").stdout
+    called = run(
+        address, "tools", "call", "search_memory", "-", "--config", f"user_id={user}", stdin='{"query": "milk"}'
+    )
+    assert "No nuts!" in called.stdout, called.stderr
+
+
+def test_a_list_is_remembered_after_two_hyphens(address: str, memory: Client, user: str) -> None:
+    done = run(address, "remember", "--user", user, "--", "- milk")
+    assert done.returncode == 0, done.stderr
+    assert [each.content for each in memory.memories.list(user=user)] == ["- milk"]
+
+
 def test_a_remembered_text_is_recalled_with_its_tags(address: str, memory: Client) -> None:
     options = ("--type", "preference", "--user", "ada", "--decay", "reinforceable", "--global", "--meta", "score=5")
     memory_id = remembered(address, "Ada likes green tea.", *options)

@@ -241,6 +241,23 @@ def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...]) -> None:
     assert "Usage:" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [("remember",), ("facts", "put", "user.ada"), ("tools", "call", "search_memory"), ("recall",)]
+)
+def test_standard_input_that_is_no_text_is_refused(command: tuple[str, ...]) -> None:
+    for given, why in (("\n", "is empty"), ("x" * (1 << 20) + "y", "is longer than 1,048,576 bytes")):
+        done = run("127.0.0.1:1", *command, "-", stdin=given)
+        assert (done.returncode, f"standard input {why}" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("text", ["- milk", "-5 °C", "--help me"])
+def test_a_text_that_begins_with_a_hyphen_is_taken_for_an_option_and_the_error_says_where_it_goes(text: str) -> None:
+    done = run("127.0.0.1:1", "remember", text, "--user", "ada")
+    assert (done.returncode, "goes after all options and --" in done.stderr) == (2, True), done.stderr
+    typo = run("127.0.0.1:1", "remember", "milk", "--usr", "ada")
+    assert "Did you mean '--user'?" in typo.stderr and "hyphen" not in typo.stderr
+
+
 def test_a_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "answer.txt"
     path.write_bytes(b"\xff")
@@ -253,6 +270,7 @@ def test_a_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     ("text", "found", "meant"),
     [
         ("user.ada@example.org", ("user", "ada@example", "org"), r"user.ada@example\.org"),
+        ("user.ada.king@example.org", ("user", "ada", "king@example", "org"), r"user.ada\.king@example\.org"),
         ("ada@example.co.uk", ("ada@example", "co", "uk"), r"ada@example\.co\.uk"),
         (r"user.ada@example\.org.notes", ("user", "ada@example.org", "notes"), None),
         ("user.ada@home", ("user", "ada@home"), None),

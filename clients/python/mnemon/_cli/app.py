@@ -83,7 +83,8 @@ class MnemonGroup(click.Group):
         except MnemonError as error:
             raise click.ClickException(printable(_sentence(error) + ctx.obj.hint(error))) from error
         except click.ClickException as error:
-            vars(error).update(message=printable(error.message))  # It may quote a file, or an answer.
+            # It may quote a file, or an answer.
+            vars(error).update(message=printable(error.message + _hint_of_hyphens(error)))
             raise
         except KeyboardInterrupt:
             ctx.exit(130)
@@ -109,6 +110,16 @@ def _sentence(error: MnemonError) -> str:
     if error.incident_id:
         return f"{error.message} (incident {error.incident_id}, see the server's log)"
     return error.message
+
+
+def _hint_of_hyphens(error: click.ClickException) -> str:
+    # The parser takes "- milk" and "-5 °C" for options.
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return ""
+    is_likely = " " in error.option_name or not error.possibilities
+    takes_arguments = any(isinstance(each, click.Argument) for each in error.ctx.command.params)
+    hint = " An argument that begins with a hyphen goes after all options and --."
+    return hint if is_likely and takes_arguments else ""
 
 
 @click.group(cls=MnemonGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -73,7 +73,7 @@ _window_options = opt.collected("window", opt.span_options("events"), opt.given_
 
 
 @click.command()
-@click.argument("text", required=False)
+@click.argument("text", required=False, type=opt.text_or_stdin)
 @opt.file_option("Record")
 @_event_options
 @opt.meta_option("event")
@@ -86,7 +86,7 @@ def record(
     fields: dict[str, Any],
     metadata: dict[str, values.MetadataValue],
 ) -> None:
-    """Record TEXT as an event of the timeline, or many with --file.
+    """Record TEXT as an event of the timeline, or many with --file; - reads standard input.
 
     A line of the file is a JSON text in quotes, or an object: {"content": "...", "event_type": "task", "event_time":
     "..."}. The options apply if a line does not set them. Known events are not stored again.
@@ -108,7 +108,7 @@ def record(
 
 
 @click.command("timeline")
-@click.argument("query", required=False, type=opt.visible)
+@click.argument("query", required=False, type=opt.text_or_stdin)
 @_window_options
 @_which_events
 @click.option(

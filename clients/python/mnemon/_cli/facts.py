@@ -67,7 +67,8 @@ def _namespace(*, required: bool) -> Callable[[opt.Command], opt.Command]:
 
 def _value(text: str) -> dict[str, Any]:
     """The JSON object of the text, or an object with the text as content; other JSON is an error."""
-    return opt.json_object(text) if text.lstrip()[:1] in ("{", "[") else {"content": text}
+    found = opt.text_or_stdin(text)
+    return opt.json_object(found) if found.lstrip()[:1] in ("{", "[") else {"content": found}
 
 
 def _ttl(text: str) -> timedelta:
@@ -121,8 +122,9 @@ def put(
 ) -> None:
     """Store VALUE in NAMESPACE, replacing the fact with its key, or store many with --file.
 
-    VALUE is a JSON object, or a text, which is stored as {"content": "..."}. A line of the file is a JSON text in
-    quotes, or what `list --json` prints. NAMESPACE and the options apply if a line does not set them.
+    VALUE is a JSON object, or a text, which is stored as {"content": "..."}; - reads standard input. A line of the
+    file is a JSON text in quotes, or what `list --json` prints. NAMESPACE and the options apply if a line does not set
+    them.
     """
     if (value is None) == (path is None) or (path is not None and key):
         raise click.UsageError("give a NAMESPACE and the VALUE, with --key or without, or --file with many; not both")
@@ -165,7 +167,7 @@ def get(
 
 
 @facts.command()
-@click.argument("query", type=opt.visible)
+@click.argument("query", type=opt.text_or_stdin)
 @_namespace(required=False)
 @_which_facts
 @opt.limit_option(10, maximum=1000)

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from mnemon._cli.documents.sources import STDIN, Unreadable, without_nulls
+from mnemon._cli.documents.sources import Unreadable, without_nulls
+from mnemon._cli.options import STDIN
 from mnemon._cli.output import plain
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session

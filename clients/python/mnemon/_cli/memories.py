@@ -59,7 +59,7 @@ _which_memories = opt.which_options(
 
 
 @click.command()
-@click.argument("text", required=False)
+@click.argument("text", required=False, type=opt.text_or_stdin)
 @opt.file_option("Store")
 @_memory_options
 @opt.meta_option("memory")
@@ -74,7 +74,7 @@ def remember(
     fields: dict[str, Any],
     metadata: dict[str, values.MetadataValue],
 ) -> None:
-    """Store TEXT as a memory, or many with --file.
+    """Store TEXT as a memory, or many with --file; - reads standard input.
 
     A line of the file is a JSON text in quotes, or an object: {"content": "...", "type": "preference", "metadata":
     {...}}. The options apply if a line does not set them. A line with the memory_id of an existing memory updates
@@ -126,7 +126,7 @@ def _show_update(session: Session, report: LineReport, item: memories.MemoryLike
 
 
 @click.command()
-@click.argument("query", type=opt.visible)
+@click.argument("query", type=opt.text_or_stdin)
 @opt.limit_option(10, maximum=1000)
 @click.option(
     "--min-confidence",

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -20,6 +21,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Options = Mapping[str, Callable[[Any], Any]]
 """Options by the names of their arguments."""
 
+STDIN = "-"
+"""In the place of a file or a text: standard input."""
+TEXT_BYTES_MAX = 1 << 20
+
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _OPERATORS = {
@@ -35,6 +40,7 @@ _COMPARISON = re.compile(r"([^=!<>~]+)(!=|>=|<=|=|>|<|~)(.*)", re.DOTALL)
 _TIME_FIELDS = ("create_time", "update_time", "reinforce_time", "event_time", "record_time")
 _OTHER_FIELDS = ("importance", "is_global")
 """Fields of records that are neither times nor texts."""
+_OBJECT_WANTED = 'must be a JSON object, such as {"content": "Ada likes tea."}'
 
 # Values
 
@@ -69,9 +75,9 @@ def json_object(text: str) -> dict[str, Any]:
     try:
         found = read_json(text)
     except (ValueError, RecursionError) as error:
-        raise click.BadParameter(f"not JSON: {error}") from None
+        raise click.BadParameter(f"{_OBJECT_WANTED}; it is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise click.BadParameter('must be a JSON object, such as {"content": "Ada likes tea."}')
+        raise click.BadParameter(_OBJECT_WANTED)
     return found
 
 
@@ -113,6 +119,22 @@ def visible(text: str) -> str:
     if not text or is_blank(text):
         raise click.BadParameter("must have a character that can be seen; a variable may be unset")
     return text
+
+
+def text_or_stdin(text: str) -> str:
+    """A text that can be seen, or for "-" that of standard input, without the line breaks at its end."""
+    if text != STDIN:
+        return visible(text)
+    data = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
+    if len(data) > TEXT_BYTES_MAX:
+        raise click.BadParameter(f"standard input is longer than {TEXT_BYTES_MAX:,} bytes")
+    try:
+        found = data.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise click.BadParameter("standard input is not UTF-8 text") from None
+    if not found or is_blank(found):
+        raise click.BadParameter("standard input is empty")
+    return found
 
 
 def moment(text: str) -> datetime | timedelta:

@@ -31,7 +31,7 @@ _whose = opt.collected(
 
 
 @click.command()
-@click.argument("query", type=opt.visible)
+@click.argument("query", type=opt.text_or_stdin)
 @_whose
 @click.option("--kind", "kinds", type=opt.choice_of(RECALLED), multiple=True, help="Only this kind; repeatable.")
 @opt.limit_option(None, maximum=100)

@@ -10,8 +10,7 @@ import click
 from rich.console import RenderableType
 
 from mnemon._cli import output as out
-from mnemon._cli.documents.sources import STDIN
-from mnemon._cli.options import choice_of, json_option, yes_option
+from mnemon._cli.options import STDIN, choice_of, json_option, yes_option
 from mnemon._cli.session import Session
 from mnemon._json import read_json
 from mnemon._values.rules import ResolvedRule, RuleOrder

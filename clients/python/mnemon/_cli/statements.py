@@ -34,7 +34,7 @@ _which_statements = opt.which_options(
 
 
 @click.command()
-@click.argument("text")
+@click.argument("text", type=opt.text_or_stdin)
 @opt.collected("whose", opt.owner_options(user_required=True), opt.given_of)
 @click.option("--importance", type=click.FloatRange(0, 1), help="How much it matters.")
 @click.option("--keyword", "keywords", multiple=True, help="A keyword; repeatable.")
@@ -59,7 +59,7 @@ def learn(
     dry_run: bool,
     **given: Any,
 ) -> None:
-    """Save TEXT as a statement about a user, unless it is already known."""
+    """Save TEXT as a statement about a user, unless it is already known; - reads standard input."""
     if detect and resolve:
         raise click.UsageError("--resolve does what --detect does, and more; choose one")
     if dry_run and not resolve:
@@ -104,7 +104,7 @@ def _decided(memory_id: str, decision: decisions.Decision) -> str:
 
 
 @click.command()
-@click.argument("query", type=opt.visible)
+@click.argument("query", type=opt.text_or_stdin)
 @opt.limit_option(3, maximum=100)
 @opt.mode_option
 @click.option(

@@ -106,11 +106,11 @@ def list_tools(session: Session, actions_permitted: tuple[str, ...] | None, styl
 
 @tools.command()
 @click.argument("tool")
-@click.argument("arguments", type=opt.json_object)
+@click.argument("arguments", type=lambda text: opt.json_object(opt.text_or_stdin(text)))
 @_context_options
 @opt.json_option
 def call(session: Session, tool: str, arguments: dict[str, Any], *, about: dict[str, Any]) -> None:
-    """Run TOOL with ARGUMENTS, a JSON object, and print what it returns."""
+    """Run TOOL with ARGUMENTS, a JSON object, and print what it returns; - reads standard input."""
     out.show(session, session.client.tools.call(tool, arguments, **about), lambda output: output.content)
 
 

@@ -45,6 +45,9 @@ def likely_labels(text: str) -> tuple[str, ...]:
     """The labels that a person may mean by a text without backslashes: a mail address is one."""
     before, at, behind = text.partition("@")
     *first, last = namespace_labels(before)
+    if at and first[:1] == ["user"]:
+        # The default namespace of the memory tools: the dots before the @ belong to the address, too.
+        first, last = first[:1], ".".join((*first[1:], last))
     return (*first, last + at + behind)
 
 

@@ -15,7 +15,8 @@ from typing import BinaryIO, TextIO, TypeVar
 import click
 
 from mnemon._archive_lines import MARK
-from mnemon._cli.documents.sources import STDIN, file_id
+from mnemon._cli.documents.sources import file_id
+from mnemon._cli.options import STDIN
 
 _Part = TypeVar("_Part")
 

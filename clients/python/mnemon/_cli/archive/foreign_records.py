@@ -7,10 +7,11 @@ from pathlib import Path
 
 from mnemon._cli.archive.files import GivenFile
 from mnemon._cli.documents.others import without_those_of_others
-from mnemon._cli.documents.sources import FILE_NAME, FOLDER, STDIN, folder_name
+from mnemon._cli.documents.sources import FILE_NAME, FOLDER, folder_name
 from mnemon._cli.imports.facts import labels_for
 from mnemon._cli.imports.forms import Form
 from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Place
+from mnemon._cli.options import STDIN
 from mnemon._messages.convert import invalid
 from mnemon._sync.client import Client
 from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind

@@ -1,6 +1,5 @@
 """The commands for conversations: what was said, and what a model should read before it answers."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import chain
@@ -15,7 +14,6 @@ from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.chat.errors import named_as_options
 from mnemon._cli.chat.importing import import_chats
-from mnemon._cli.documents.sources import STDIN
 from mnemon._cli.session import Session
 from mnemon._messages.recall import RECALLED
 from mnemon._values import conversations as values
@@ -39,7 +37,7 @@ def chat() -> None:
 
 @chat.command()
 @_conversation
-@click.argument("text", type=opt.visible)
+@click.argument("text", type=opt.text_or_stdin)
 @_whose
 @click.option("--role", default="user", show_default=True, callback=opt.some, help="Who speaks: user, assistant, …")
 @click.option("--name", default="", help="The name of the speaker.")
@@ -62,10 +60,6 @@ def add(
 
     A message whose --id the conversation has is not stored again.
     """
-    if text == STDIN:
-        text = sys.stdin.read().rstrip("\n")
-        if not text.strip():
-            raise click.UsageError("TEXT: standard input is empty")
     message = values.ConversationMessage(content=text, metadata=metadata, **fields)
     with named_as_options():
         [receipt] = session.client.conversations.append(conversation, [message], **scope)

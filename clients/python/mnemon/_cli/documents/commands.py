@@ -55,7 +55,7 @@ _lenient_option = click.option(
 
 
 @click.command()
-@click.argument("query", type=opt.visible)
+@click.argument("query", type=opt.text_or_stdin)
 @opt.limit_option(5, maximum=100)
 @_which_documents
 @_lenient_option

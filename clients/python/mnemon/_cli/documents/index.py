@@ -14,7 +14,6 @@ from mnemon._cli.documents.gone import Indexed, remove_unchanged
 from mnemon._cli.documents.others import stored_scope, without_those_of_others
 from mnemon._cli.documents.sources import (
     NOT_TEXT,
-    STDIN,
     STDIN_SOURCE,
     Skipped,
     SourceOptions,
@@ -24,7 +23,7 @@ from mnemon._cli.documents.sources import (
     folder_name,
     read_inputs,
 )
-from mnemon._cli.options import ack_option, json_option, meta_option, scope_options, take_over_option
+from mnemon._cli.options import STDIN, ack_option, json_option, meta_option, scope_options, take_over_option
 from mnemon._cli.output import note, plain
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.session import Session

@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 
 from mnemon._cli.documents.ignored import IgnoredFiles
 from mnemon._cli.imports.markup import text_of_file
+from mnemon._cli.options import STDIN, TEXT_BYTES_MAX
 from mnemon._cli.progress import count_lines
 from mnemon._json import read_json
 from mnemon._values.documents import SCOPE_FIELDS, Document, MetadataValue, Scope, SearchResult
 
-STDIN, STDIN_SOURCE = "-", "stdin"
+STDIN_SOURCE = "stdin"
 NOT_TEXT = "not UTF-8 text"
-TEXT_BYTES_MAX = 1 << 20
 FOLDER, PATH_IN_FOLDER, FILE_NAME = "source_folder", "path_in_folder", "file_name"
 """The keys of metadata that name a document's folder, and its path there unless the file was given by itself."""
 
