@@ -13,7 +13,6 @@ from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.bridge.extracting import ExtractionSettings, Extractors
 from mnemon_server.services.bridge.ledger import BridgeLedger
 from mnemon_server.services.bridge.pending import PREFIX, BatchLimits, PendingBatch, PendingBatches
-from mnemon_server.services.bridge.state import State, state_from_json, state_to_json
 from mnemon_server.services.extraction.desk import ExtractorDesk, ExtractorLimits
 from mnemon_server.services.extraction.extractor import BudgetSpentError, ExtractorAwayError
 
@@ -126,12 +125,6 @@ async def test_a_clock_that_was_set_back_does_not_keep_messages_waiting(stores: 
             return "it is away" in (await opened.status()).extraction_message
 
         await eventually(is_asked)
-
-
-def test_a_state_of_before_there_was_an_extraction_is_read() -> None:
-    values = json.loads(state_to_json(State(position=7, routed=3)))
-    del values["extraction"]
-    assert state_from_json(json.dumps(values)) == State(position=7, routed=3)
 
 
 class Clock:

@@ -250,18 +250,24 @@ async def test_the_rule_of_a_candidate_is_found_and_resolved(rules: RuleStore) -
     assert (resolved.arbitration.merge_threshold, resolved.origins["arbitration.merge_threshold"]) == (0.1, "base")
 
 
+@pytest.mark.parametrize("name", ["user", "household", "persona"])
+async def test_statements_of_two_scopes_have_no_rule_because_they_never_conflict(rules: RuleStore, name: str) -> None:
+    other = replace(ADA, scope=replace(ADA.scope, **{name: "other"}))
+    with pytest.raises(InvalidArgumentError, match=f"existing: must belong to the same {name} as candidate"):
+        await rules.find_matching(ADA, other)
+    assert (await rules.find_matching(ADA, ADA)).name == "default"
+
+
 async def test_a_transaction_sees_the_rules_as_they_are_committed(rules: RuleStore, vault: Vault) -> None:
     await rules.register(BASE)
     elsewhere = RuleStore(vault)
 
     def program(tx: VaultTransaction) -> str:
-        registry = elsewhere.registry_in(tx)
-        registry.register({"name": "never kept"})
-        return elsewhere.registry_in(tx).find_matching(ADA).name
+        return elsewhere.rules_in(tx).find_matching(ADA).name
 
     for name in ("base", "urgent"):
         assert (await completion(vault.transact(program))).answer == name
-        assert elsewhere.registry_in().find_matching(ADA).name == name
+        assert elsewhere.rules_in().find_matching(ADA).name == name
         await rules.load([{"name": "urgent", "priority": 9}])
     await elsewhere.aclose()
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -30,7 +31,6 @@ from mnemon_server.services.archive.writes import ImportResult, Incoming, decide
 from mnemon_server.services.background.offload import Offload, completion, transacted
 from mnemon_server.services.events.checks import event_violations
 from mnemon_server.services.events.new_events import to_utc
-from mnemon_server.services.rules.registry import MergeRuleRegistry
 from mnemon_server.services.rules.rule_set import RuleSet
 from mnemon_server.services.rules.schema import checked_rule, rule_json
 from mnemon_server.services.rules.store import PLACE, RuleStore
@@ -77,21 +77,19 @@ def checked_rule_record(given: Document, stamps: RecordStamps | None) -> Incomin
 def store_rules(
     tx: VaultTransaction, store: RuleStore, rules: Sequence[IncomingRule], policy: ImportConflict, version: int
 ) -> list[ImportResult]:
-    """Loads rules; an invalid rule fails alone; an empty registry gets the `version`."""
+    """Loads rules; an invalid rule fails alone; an empty set gets the `version`."""
     known = tx.collection(RULES).get_documents([each.name for each in rules])
     results: dict[int, ImportResult] = {}
     for number, (each, stored) in enumerate(zip(rules, known, strict=True)):
         if stored is not None:
-            # The registry decides the order of rules.
+            # The set decides the order of rules.
             document = Document(each.name, rule_json(each.rule), metadata=stored.metadata)
             outcome = decided(stored, document, each.stamps, policy)
             if outcome is not None:
                 results[number] = outcome
     wanted = sorted(set(range(len(rules))) - results.keys(), key=lambda number: rules[number].place)
-    registry = store.registry_in(tx)
-    before = registry.rules
-    failed = _load(registry, {number: rules[number].rule for number in wanted})
-    after = registry.rules
+    before = store.rules_in(tx)
+    after, failed = _loaded(before, {number: rules[number].rule for number in wanted})
     if after is not before:
         if before == RuleSet({}) and before.version == 1:
             after = RuleSet(after.rules, max(after.version, version))
@@ -103,30 +101,24 @@ def store_rules(
     return [results[number] for number in range(len(rules))]
 
 
-def _load(registry: MergeRuleRegistry, rules: Mapping[int, RuleDict]) -> dict[int, MnemonError]:
-    """Loads rules by their numbers; returns the errors of rules that do not fit."""
-    try:
-        registry.load(list(rules.values()))
-    except MnemonError:
-        return _load_each(registry, rules)
-    return {}
-
-
-def _load_each(registry: MergeRuleRegistry, rules: Mapping[int, RuleDict]) -> dict[int, MnemonError]:
-    """Loads them one by one, and again as long as that helps: a base may come after a rule that extends it."""
+def _loaded(known: RuleSet, rules: Mapping[int, RuleDict]) -> tuple[RuleSet, dict[int, MnemonError]]:
+    """The known rules with those that fit, and the errors of the others, by their numbers."""
+    with suppress(MnemonError):
+        return known.loaded([*rules.values()]), {}
+    # One by one, and again as long as that helps: a base may come after a rule that extends it.
     failed: dict[int, MnemonError] = {}
     waiting = dict(rules)
     while waiting:
         failed = {}
         for number, rule in waiting.items():
             try:
-                registry.load([rule])
+                known = known.loaded([rule])
             except MnemonError as error:
                 failed[number] = error
         if len(failed) == len(waiting):
             break
         waiting = {number: rules[number] for number in failed}
-    return failed
+    return known, failed
 
 
 TOGETHER_MAX = 250

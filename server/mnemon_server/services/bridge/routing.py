@@ -141,33 +141,20 @@ def changed(policy: RoutingPolicy, change: RoutingPolicy, mask: Iterable[str]) -
 
 def policy_values(policy: RoutingPolicy) -> dict[str, Any]:
     """The policy as JSON values."""
-    return {
-        "revision": policy.revision,
-        "min_importance": policy.min_importance,
-        "event_types": sorted(policy.event_types),
-        "mode": policy.mode,
-        "content_max": policy.content_max,
-        "on_prune": policy.on_prune,
-        "demoted_importance": policy.demoted_importance,
-        "conflict_policy": policy.conflict_policy,
-        "extract": policy.extract,
-    }
+    values = {name: getattr(policy, name) for name in ("revision", *POLICY_FIELDS)}
+    return {**values, "event_types": sorted(policy.event_types)}
 
 
 def policy_of(values: Mapping[str, Any]) -> RoutingPolicy:
     """The policy that `policy_values` wrote."""
-    return RoutingPolicy(
-        min_importance=values["min_importance"],
-        event_types=frozenset(values["event_types"]) or EVENT_TYPES_DEFAULT,
-        mode=RoutingMode(values["mode"]),
-        content_max=values["content_max"],
-        on_prune=PruneAction(values["on_prune"]),
-        demoted_importance=values["demoted_importance"],
-        conflict_policy=ConflictPolicy(values["conflict_policy"]),
-        # Older vaults stored policies without these two.
-        extract=ExtractMode(values.get("extract", ExtractMode.OFF)),
-        revision=values.get("revision", 1),
-    )
+    read = {
+        "event_types": frozenset,
+        "mode": RoutingMode,
+        "on_prune": PruneAction,
+        "conflict_policy": ConflictPolicy,
+        "extract": ExtractMode,
+    }
+    return RoutingPolicy(**{name: read[name](value) if name in read else value for name, value in values.items()})
 
 
 def _end_of_words(text: str) -> int:

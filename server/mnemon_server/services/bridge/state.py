@@ -114,8 +114,7 @@ def state_from_json(text: str | None) -> State:
     values: dict[str, Any] = json.loads(text)
     suspension, catch_up = values.pop("suspension"), values.pop("catch_up")
     return State(
-        # States of older versions have no such counts.
-        extraction=ExtractionCounts(**values.pop("extraction", {})),
+        extraction=ExtractionCounts(**values.pop("extraction")),
         **values,
         suspension=Suspension(**suspension) if suspension else None,
         catch_up=CatchUp(**catch_up) if catch_up else None,

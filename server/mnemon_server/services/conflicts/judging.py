@@ -141,7 +141,7 @@ class Advisor:
             return []
         candidate = as_candidate(new, self._clock())
         try:
-            detection = find_rule(self._rules.registry_in(None), new.rule, candidate).detection
+            detection = find_rule(self._rules.rules_in(), new.rule, candidate).detection
         except RuleNotFoundError:
             return []  # the save reports it
         if SignalType.RELATION not in detection.signals or find_duplicate(self._records, candidate) is not None:

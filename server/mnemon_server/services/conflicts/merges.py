@@ -16,7 +16,7 @@ from mnemon_server.services.conflicts.plans import find_rule, storage_problem
 from mnemon_server.services.conflicts.statements import find_statement
 from mnemon_server.services.conflicts.superseding import DecisionNotes, put_merged, supersede
 from mnemon_server.services.rules.overrides import overridden
-from mnemon_server.services.rules.registry import MergeRuleRegistry
+from mnemon_server.services.rules.rule_set import RuleSet
 from mnemon_server.services.semantic.checks import refuse_other_scope
 from mnemon_server.services.semantic.pruning import MERGED
 from mnemon_server.services.writing.writes import new_id
@@ -37,16 +37,14 @@ class MergeTerms:
     changes: Mapping[str, Any] | None = None
 
 
-def merge_unstored(
-    registry: MergeRuleRegistry, first: SemanticMemory, second: SemanticMemory, terms: MergeTerms
-) -> MergedMemories:
+def merge_unstored(rules: RuleSet, first: SemanticMemory, second: SemanticMemory, terms: MergeTerms) -> MergedMemories:
     """Merges two statements of the same scope without storing the result. Raises the errors of `merge_stored`."""
-    rule, merged = _merged(registry, first, second, terms)
+    rule, merged = _merged(rules, first, second, terms)
     return _answer(rule, merged, replace(merged.memory, memory_id="", embedding=None), None)
 
 
 def merge_stored(
-    tx: VaultTransaction, registry: MergeRuleRegistry, one: MemoryRef, other: MemoryRef, terms: MergeTerms
+    tx: VaultTransaction, rules: RuleSet, one: MemoryRef, other: MemoryRef, terms: MergeTerms
 ) -> MergedMemories:
     """Merges two stored statements into a new one, which supersedes both.
 
@@ -58,7 +56,7 @@ def merge_stored(
     records = tx.collection(SEMANTIC)
     first = find_statement(records, one.memory_id, one.expected_revision)
     second = find_statement(records, other.memory_id, other.expected_revision)
-    rule, merged = _merged(registry, first, second, terms)
+    rule, merged = _merged(rules, first, second, terms)
     decision = _decision(first, second, rule, merged, tx)
     for memory in (first, second):
         supersede(tx, memory.memory_id, by=decision.result_id, reason=MERGED)
@@ -68,7 +66,7 @@ def merge_stored(
 
 
 def _merged(
-    registry: MergeRuleRegistry, first: SemanticMemory, second: SemanticMemory, terms: MergeTerms
+    rules: RuleSet, first: SemanticMemory, second: SemanticMemory, terms: MergeTerms
 ) -> tuple[ResolvedRule, Merged]:
     refuse_other_scope(second, first, "second", "first")
     for memory in (first, second):
@@ -76,7 +74,7 @@ def _merged(
             raise InvalidOperationError(
                 f"{memory.memory_id!r} is superseded by {memory.superseded_by!r}, and cannot be merged; merge that one"
             )
-    rule = overridden(find_rule(registry, terms.rule, second), "merge", terms.changes)
+    rule = overridden(find_rule(rules, terms.rule, second), "merge", terms.changes)
     merged = merge(first, second, rule.merge, source_priority=rule.arbitration.source_priority)
     if (problem := storage_problem(merged)) is not None:
         raise InvalidOperationError(f"they cannot be merged: {problem}")

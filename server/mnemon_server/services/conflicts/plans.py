@@ -18,7 +18,7 @@ from mnemon_server.services.conflicts.arbitration import arbitrate, no_conflict
 from mnemon_server.services.conflicts.detection import Found, Reader, find_conflicts
 from mnemon_server.services.conflicts.merging import Merged, merge
 from mnemon_server.services.conflicts.signals import compare
-from mnemon_server.services.rules.registry import MergeRuleRegistry
+from mnemon_server.services.rules.rule_set import RuleSet
 from mnemon_server.services.semantic.checks import statement_violations
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import find_duplicate, to_semantic
@@ -57,14 +57,14 @@ class Plan:
         return tuple(opponent.conflict for opponent in self.found.opponents)
 
 
-def plan_save(reader: Reader, registry: MergeRuleRegistry, new: NewSemantic, *, now: datetime) -> Plan:
+def plan_save(reader: Reader, rules: RuleSet, new: NewSemantic, *, now: datetime) -> Plan:
     """The outcome of saving a statement at a time. RuleNotFoundError if the named rule does not exist."""
     candidate = as_candidate(new, now)
     candidate = replace(candidate, scope=reader.sourced(candidate.scope))
     duplicate = find_duplicate(reader, candidate)
     if duplicate is not None:
         return Plan(candidate=candidate, duplicate=duplicate)
-    rule = find_rule(registry, new.rule, candidate)
+    rule = find_rule(rules, new.rule, candidate)
     resolve = new.policy is ConflictPolicy.RESOLVE
     shown = 1 if resolve else CONFLICTS_SHOWN
     # A judge may read what the model does not.
@@ -89,9 +89,9 @@ def as_candidate(new: NewSemantic, now: datetime) -> SemanticMemory:
     return replace(new.memory, create_time=new.memory.create_time or now, embedding=tuple(new.vector.tolist()))
 
 
-def find_rule(registry: MergeRuleRegistry, name: str, candidate: SemanticMemory) -> ResolvedRule:
+def find_rule(rules: RuleSet, name: str, candidate: SemanticMemory) -> ResolvedRule:
     """The rule of this name, or else the one whose conditions match. RuleNotFoundError if it does not exist."""
-    return registry.resolve(name) if name else registry.find_matching(candidate)
+    return rules.resolve(name) if name else rules.find_matching(candidate)
 
 
 def storage_problem(merged: Merged) -> str | None:

@@ -51,7 +51,7 @@ class ConflictResolver:
 
     def save(self, tx: VaultTransaction, write: NewSemantic) -> SavedSemantic:
         """See Resolver."""
-        plan = plan_save(tx.collection(SEMANTIC), self._rules.registry_in(tx), write, now=tx.now)
+        plan = plan_save(tx.collection(SEMANTIC), self._rules.rules_in(tx), write, now=tx.now)
         return apply_plan(tx, plan, write.vector)
 
 

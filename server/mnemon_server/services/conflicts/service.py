@@ -81,7 +81,7 @@ class ConflictChanges:
 
         def program(tx: VaultTransaction) -> str:
             nonlocal merged
-            merged = merge_stored(tx, self._rules.registry_in(tx), first, second, terms)
+            merged = merge_stored(tx, self._rules.rules_in(tx), first, second, terms)
             return _merge_answer(merged)
 
         changes = json.dumps(terms.changes, sort_keys=True, default=repr)
@@ -346,7 +346,7 @@ class ConflictStore:
         if first.memory is None and not dry_run:
             return await self._changes.merge(first, second, terms, request_id)
         one, other = await self._statements.find(first), await self._statements.find(second)
-        return await self._offload(lambda: merge_unstored(self._rules.registry_in(None), one, other, terms))
+        return await self._offload(lambda: merge_unstored(self._rules.rules_in(), one, other, terms))
 
     async def unmerge(self, *, memory_id: str = "", decision_id: str = "", request_id: str = "") -> Unmerged:
         """Takes back a decision: that of the merge that made a statement, or any other.
@@ -364,10 +364,10 @@ class ConflictStore:
         await self._offload.aclose()
 
     def _plan(self, new: NewSemantic) -> Plan:
-        return plan_save(self._records, self._rules.registry_in(None), new, now=self._clock())
+        return plan_save(self._records, self._rules.rules_in(), new, now=self._clock())
 
     def _rule(self, name: str, candidate: SemanticMemory, section: str, changes: RuleDict | None) -> ResolvedRule:
-        return overridden(find_rule(self._rules.registry_in(None), name, candidate), section, changes)
+        return overridden(find_rule(self._rules.rules_in(), name, candidate), section, changes)
 
 
 def _limit_violations(limit: int) -> Iterable[FieldViolation]:

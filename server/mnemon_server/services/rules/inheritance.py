@@ -2,24 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from enum import StrEnum
+from functools import cache
+from typing import Any, get_type_hints
 
-from mnemon_server.domain.conflicts import (
-    ArbitrationConfig,
-    ContentStrategy,
-    DefaultStrategy,
-    DetectionConfig,
-    ImportanceStrategy,
-    KeywordsStrategy,
-    MergeConfig,
-    SignalType,
-    SourceStrategy,
-    TimestampStrategy,
-)
+from mnemon_server.domain.conflicts import ArbitrationConfig, DetectionConfig, MergeConfig, SignalType
 from mnemon_server.domain.rules import DEFAULT_RULE, ResolvedRule, RuleConditions, RuleDict
 from mnemon_server.services.rules.schema import field_paths, merged
 
 _NOT_INHERITED = ("name", "extends")
+_SECTIONS: Mapping[str, type] = {
+    "conditions": RuleConditions,
+    "detection": DetectionConfig,
+    "arbitration": ArbitrationConfig,
+    "merge": MergeConfig,
+}
+_KEYS = {"time_window": "time_window_s"}
+"""The keys of fields that have another name: a length of time is a number of seconds."""
 _SETTINGS = {
     "semantic_threshold": SignalType.SEMANTIC,
     "keyword_threshold": SignalType.KEYWORD,
@@ -45,15 +44,13 @@ def resolved(chain: Sequence[RuleDict]) -> ResolvedRule:
     for rule in reversed(chain):
         name: str = rule["name"]
         origins |= dict.fromkeys(field_paths(_inheritable(rule)), name)
+    sections: dict[str, Any] = {name: _section(kind, values.get(name, {})) for name, kind in _SECTIONS.items()}
     return ResolvedRule(
         name=values["name"],
         description=values["description"],
         priority=values["priority"],
         enabled=values["enabled"],
-        conditions=_conditions(values.get("conditions", {})),
-        detection=_detection(values["detection"]),
-        arbitration=_arbitration(values["arbitration"]),
-        merge=_merge(values["merge"]),
+        **sections,
         origins=origins,
         ancestors=tuple(rule["name"] for rule in chain[1:]),
     )
@@ -71,15 +68,13 @@ def idle_settings(rule: RuleDict, applied: ResolvedRule) -> dict[str, str]:
 
 def resolved_to_dict(rule: ResolvedRule) -> dict[str, Any]:
     """The rule with all possible fields set, which extends no rule and applies in the same way."""
+    sections = {name: _values(getattr(rule, name)) for name in _SECTIONS}
     return {
         "name": rule.name,
         "description": rule.description,
         "priority": rule.priority,
         "enabled": rule.enabled,
-        **_conditions_dict(rule.conditions),
-        "detection": _detection_dict(rule.detection),
-        "arbitration": _arbitration_dict(rule.arbitration),
-        "merge": _merge_dict(rule.merge),
+        **{name: values for name, values in sections.items() if values},
     }
 
 
@@ -87,108 +82,42 @@ def _inheritable(rule: RuleDict) -> dict[str, Any]:
     return {key: value for key, value in rule.items() if key not in _NOT_INHERITED}
 
 
-def _conditions(values: Mapping[str, Any]) -> RuleConditions:
-    return RuleConditions(
-        users=tuple(values.get("users", ())),
-        personas=tuple(values.get("personas", ())),
-        sources=tuple(values.get("sources", ())),
-        origins=tuple(values.get("origins", ())),
-        importance_min=values.get("importance_min"),
-        importance_max=values.get("importance_max"),
-    )
+def _section(kind: type, values: Mapping[str, Any]) -> Any:
+    """A section of a rule; what has no value has the default."""
+    hints = _hints(kind)
+    found = {name: values[key] for name in hints if (key := _KEYS.get(name, name)) in values}
+    return kind(**{name: _read(hints[name], value) for name, value in found.items()})
 
 
-def _conditions_dict(conditions: RuleConditions) -> dict[str, Any]:
-    values = {
-        "users": list(conditions.users),
-        "personas": list(conditions.personas),
-        "sources": list(conditions.sources),
-        "origins": list(conditions.origins),
-        "importance_min": conditions.importance_min,
-        "importance_max": conditions.importance_max,
-    }
-    said = {key: value for key, value in values.items() if value not in ([], None)}
-    return {"conditions": said} if said else {}
+def _read(hint: Any, value: Any) -> Any:
+    if hint is timedelta:
+        return timedelta(seconds=value)
+    if isinstance(value, list):
+        return frozenset(map(SignalType, value)) if hint == frozenset[SignalType] else tuple(value)
+    return hint(value) if isinstance(value, str) else value
 
 
-def _detection(values: Mapping[str, Any]) -> DetectionConfig:
-    return DetectionConfig(
-        semantic_threshold=values["semantic_threshold"],
-        keyword_threshold=values["keyword_threshold"],
-        time_window=timedelta(seconds=values["time_window_s"]),
-        importance_delta=values["importance_delta"],
-        relation_threshold=values["relation_threshold"],
-        signals=frozenset(map(SignalType, values["signals"])),
-        required_signals=frozenset(map(SignalType, values["required_signals"])),
-    )
+def _values(section: Any) -> dict[str, Any]:
+    """The values of a section, without conditions that are not set."""
+    kind: type = type(section)
+    found = {_KEYS.get(name, name): _written(getattr(section, name)) for name in _hints(kind)}
+    return {key: value for key, value in found.items() if value not in ([], None)}
 
 
-def _detection_dict(config: DetectionConfig) -> dict[str, Any]:
-    return {
-        "semantic_threshold": config.semantic_threshold,
-        "keyword_threshold": config.keyword_threshold,
-        "time_window_s": config.time_window.total_seconds(),
-        "importance_delta": config.importance_delta,
-        "relation_threshold": config.relation_threshold,
-        "signals": [signal.value for signal in SignalType if signal in config.signals],
-        "required_signals": [signal.value for signal in SignalType if signal in config.required_signals],
-    }
+def _written(value: Any) -> Any:
+    match value:
+        case timedelta():
+            return value.total_seconds()
+        case frozenset():
+            return [signal.value for signal in SignalType if signal in value]
+        case tuple():
+            return list(value)
+        case StrEnum():
+            return value.value
+        case Mapping():
+            return {key: float(number) for key, number in value.items()}
+    return value
 
 
-def _arbitration(values: Mapping[str, Any]) -> ArbitrationConfig:
-    return ArbitrationConfig(
-        priority_importance=values["priority_importance"],
-        priority_recency=values["priority_recency"],
-        priority_source=values["priority_source"],
-        weights=values["weights"],
-        merge_threshold=values["merge_threshold"],
-        allow_merge=values["allow_merge"],
-        default_strategy=DefaultStrategy(values["default_strategy"]),
-        source_priority=values["source_priority"],
-    )
-
-
-def _arbitration_dict(config: ArbitrationConfig) -> dict[str, Any]:
-    return {
-        "priority_importance": config.priority_importance,
-        "priority_recency": config.priority_recency,
-        "priority_source": config.priority_source,
-        "weights": dict(config.weights),
-        "merge_threshold": config.merge_threshold,
-        "allow_merge": config.allow_merge,
-        "default_strategy": config.default_strategy.value,
-        "source_priority": {source: float(priority) for source, priority in config.source_priority.items()},
-    }
-
-
-def _merge(values: Mapping[str, Any]) -> MergeConfig:
-    return MergeConfig(
-        content_strategy=ContentStrategy(values["content_strategy"]),
-        importance_strategy=ImportanceStrategy(values["importance_strategy"]),
-        importance_boost=values["importance_boost"],
-        timestamp_strategy=TimestampStrategy(values["timestamp_strategy"]),
-        source_strategy=SourceStrategy(values["source_strategy"]),
-        keywords_strategy=KeywordsStrategy(values["keywords_strategy"]),
-        deduplicate=values["deduplicate"],
-        deduplication_threshold=values["deduplication_threshold"],
-        deduplication_guard=values["deduplication_guard"],
-        keep_history=values["keep_history"],
-    )
-
-
-def _merge_dict(config: MergeConfig) -> dict[str, Any]:
-    return {
-        "content_strategy": config.content_strategy.value,
-        "importance_strategy": config.importance_strategy.value,
-        "importance_boost": config.importance_boost,
-        "timestamp_strategy": config.timestamp_strategy.value,
-        "source_strategy": config.source_strategy.value,
-        "keywords_strategy": config.keywords_strategy.value,
-        "deduplicate": config.deduplicate,
-        "deduplication_threshold": config.deduplication_threshold,
-        "deduplication_guard": config.deduplication_guard,
-        "keep_history": config.keep_history,
-    }
-
-
+_hints = cache(get_type_hints)
 _PROGRAM_DEFAULTS = resolved_to_dict(ResolvedRule(name=DEFAULT_RULE))

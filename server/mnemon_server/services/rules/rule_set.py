@@ -1,6 +1,8 @@
 """Merge rules at one version: an immutable value, which any number of threads can use.
 
-Every change returns a new set, or raises and changes nothing.
+Rules are kept as they were written, and resolved when they are read, so that a changed base affects its children. Every
+change returns a new set, or raises and changes nothing. The version increases by one with every effective change, and
+with every update.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,10 +26,12 @@ from mnemon_server.domain.rules import (
     DEFAULT_RULE,
     RULES_BYTES_MAX,
     RULES_MAX,
+    LoadedRules,
     ResolvedRule,
     RuleConditions,
     RuleDict,
     RuleOrder,
+    RuleReceipt,
 )
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.domain.validation import refuse
@@ -49,15 +53,6 @@ class PlacedRule:
     rule: RuleDict
     place: int
     revision: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RuleChanges:
-    """The differences between two sets, by the names of the rules."""
-
-    registered: tuple[str, ...]
-    updated: tuple[str, ...]
-    deleted: tuple[str, ...]
 
 
 DEFAULT_AT_FIRST = PlacedRule({"name": DEFAULT_RULE}, 0)
@@ -100,16 +95,18 @@ class RuleSet:
         """
         return [warning for name in names for warning in self._warnings(name)]
 
-    def difference(self, before: "RuleSet") -> RuleChanges:
+    def receipt(self, name: str) -> RuleReceipt:
+        """A rule as it was written. RuleNotFoundError if it does not exist."""
+        placed = self.placed(name)
+        return RuleReceipt(placed.rule, placed.revision, self.version, self.warnings(name))
+
+    def since(self, before: "RuleSet") -> LoadedRules:
         """The differences from `before` to this set."""
         there = before.rules
-        return RuleChanges(
-            registered=tuple(name for name in self.rules if name not in there),
-            updated=tuple(
-                name for name, placed in self.rules.items() if name in there and there[name].rule != placed.rule
-            ),
-            deleted=tuple(name for name in there if name not in self.rules),
-        )
+        new = [name for name in self.rules if name not in there]
+        changed = [name for name, each in self.rules.items() if name in there and there[name].rule != each.rule]
+        gone = len(there.keys() - self.rules.keys())
+        return LoadedRules(len(new), len(changed), gone, self.version, self.warnings(*new, *changed))
 
     # Changing
 

@@ -1,6 +1,6 @@
-"""The rules service: the registry of merge rules, stored in the vault.
+"""The rules service: the merge rules of a vault, which stores them.
 
-A rule is a document of the collection RULES, under its name. The registry is built from these documents, and cached as
+A rule is a document of the collection RULES, under its name. The set is built from these documents, and cached as
 long as the vault's stamp does not change. The stamp is the version with a digest of all rules, so that the rules of a
 transaction that was rolled back are never mistaken for those of another.
 """
@@ -35,9 +35,9 @@ from mnemon_server.domain.validation import refuse, request_id_violations, revis
 from mnemon_server.engines.promises.values import DocumentWrite, RecordStamps
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.background.offload import Offload, completion
-from mnemon_server.services.rules.registry import MergeRuleRegistry, copied, receipt_of
 from mnemon_server.services.rules.rule_set import PlacedRule, RuleSet
 from mnemon_server.services.rules.schema import changed_paths, checked_rule, rule_json
+from mnemon_server.services.semantic.checks import refuse_other_scope
 from mnemon_server.services.writing.writes import request_key
 
 READER_THREADS = 2
@@ -47,14 +47,16 @@ PLACE = "place"
 
 NO_STAMPS: Mapping[str, RecordStamps] = {}
 
-Change = Callable[[MergeRuleRegistry], dict[str, Any]]
+Change = Callable[[RuleSet], RuleSet]
+Answer = Callable[[RuleSet, RuleSet], dict[str, Any]]
+"""Makes the answer to a call from the rules before and after its change."""
 
 
 class RuleStore:
     """The merge rules of a vault. All methods are safe to call from many tasks at once.
 
     A change is one transaction, and the log names every rule that it changed, with the fields. It raises the errors of
-    MergeRuleRegistry, and those of a RecordEngine's write. A repeated call with the same `request_id` gets the first
+    RuleSet, and those of a RecordEngine's write. A repeated call with the same `request_id` gets the first
     answer.
     """
 
@@ -64,17 +66,14 @@ class RuleStore:
         self._offload = Offload(READER_THREADS, "rule-reader")
         self._known: tuple[str | None, RuleSet] = (None, RuleSet({}))
 
-    def registry_in(self, tx: VaultTransaction | None = None) -> MergeRuleRegistry:
-        """The rules that the transaction sees, or the last committed ones. Blocks; any thread may call it.
-
-        Changes of the returned registry do not affect the store.
-        """
+    def rules_in(self, tx: VaultTransaction | None = None) -> RuleSet:
+        """The rules that the transaction sees, or the last committed ones. Blocks; any thread may call it."""
         source = self._vault if tx is None else tx
         known = self._known
         # Outside a transaction, the rules may change while they are read: then the stamp differs again.
         while (stamp := source.value(RULES_STAMP)) != known[0]:
             known = self._known = (stamp, _read(source, stamp))
-        return MergeRuleRegistry(known[1])
+        return known[1]
 
     def write_in(
         self, tx: VaultTransaction, before: RuleSet, after: RuleSet, stamps: Mapping[str, RecordStamps] = NO_STAMPS
@@ -89,7 +88,7 @@ class RuleStore:
 
     async def get(self, name: str) -> RuleReceipt:
         """The rule as it was written. RuleNotFoundError if it does not exist."""
-        return receipt_of(await self._rules(), name)
+        return (await self._rules()).receipt(name)
 
     async def list(self, order: RuleOrder = RuleOrder.REGISTRATION, *, after: int = 0, limit: int) -> RulePage:
         """A page of the rules, from behind position `after`."""
@@ -97,12 +96,18 @@ class RuleStore:
         behind = [pair for pair in rules.listed(order) if pair[0] > after]
         page = behind[:limit]
         position = page[-1][0] if page and len(behind) > limit else None
-        found = tuple(StoredRule(copied(placed.rule), placed.revision) for _, placed in page)
+        found = tuple(StoredRule(placed.rule, placed.revision) for _, placed in page)
         return RulePage(found, position, rules.version)
 
     async def find_matching(self, candidate: SemanticMemory, existing: SemanticMemory | None = None) -> ResolvedRule:
-        """The rule that applies to a candidate; see MergeRuleRegistry."""
-        return MergeRuleRegistry(await self._rules()).find_matching(candidate, existing)
+        """The rule that applies to a candidate. No condition uses `existing`, which the candidate conflicts with.
+
+        Raises:
+            InvalidArgumentError: the two differ in user, household or persona, so that they never conflict.
+        """
+        if existing is not None:
+            refuse_other_scope(existing, candidate, "existing", "candidate")
+        return (await self._rules()).find_matching(candidate)
 
     async def resolve(self, name: str) -> ResolvedRule:
         """The rule with everything that it inherits. RuleNotFoundError if it does not exist."""
@@ -119,7 +124,7 @@ class RuleStore:
         """Adds a rule."""
         kept = checked_rule(rule)
         key = _key(request_id, "register-rule", kept)
-        answer, _ = await self._change(lambda registry: asdict(registry.register(kept)), key)
+        answer, _ = await self._change(key, lambda rules: rules.registered(kept), _receipt(kept["name"]))
         return RuleReceipt(**answer)
 
     async def update(
@@ -130,20 +135,21 @@ class RuleStore:
         expected_revision: int | None = None,
         request_id: str = "",
     ) -> RuleReceipt:
-        """Changes the rule that `changes` name; see MergeRuleRegistry.
+        """Changes the rule that `changes` name; see `RuleSet.updated`.
 
         Raises:
             RevisionMismatchError: the rule does not have the expected revision.
         """
         kept = checked_rule(changes)
+        name = kept["name"]
         refuse(revision_violations(expected_revision))
 
-        def change(registry: MergeRuleRegistry) -> dict[str, Any]:
-            _check_revision(registry.rules.placed(kept["name"]), expected_revision)
-            return asdict(registry.update(kept["name"], kept, mask))
+        def change(rules: RuleSet) -> RuleSet:
+            _check_revision(rules.placed(name), expected_revision)
+            return rules.updated(name, kept, mask)
 
         key = _key(request_id, "update-rule", kept, [*mask], expected_revision)
-        answer, _ = await self._change(change, key, updated=kept["name"])
+        answer, _ = await self._change(key, change, _receipt(name), updated=name)
         return RuleReceipt(**answer)
 
     async def delete(
@@ -163,16 +169,18 @@ class RuleStore:
         """
         refuse(revision_violations(expected_revision))
 
-        def change(registry: MergeRuleRegistry) -> dict[str, Any]:
-            if allow_missing and name not in registry.rules.rules:
-                return {"outcome": WriteOutcome.MISSING, "revision": 0, "version": registry.version}
-            placed = registry.rules.placed(name)
-            _check_revision(placed, expected_revision)
-            registry.delete(name, force=force)
-            return {"outcome": WriteOutcome.DELETED, "revision": placed.revision, "version": registry.version}
+        def change(rules: RuleSet) -> RuleSet:
+            if name in rules.rules or not allow_missing:
+                _check_revision(rules.placed(name), expected_revision)
+            return rules.deleted(name, force=force)
+
+        def answer_of(before: RuleSet, after: RuleSet) -> dict[str, Any]:
+            known = before.rules.get(name)
+            outcome = WriteOutcome.DELETED if known else WriteOutcome.MISSING
+            return {"outcome": outcome, "revision": known.revision if known else 0, "version": after.version}
 
         key = _key(request_id, "delete-rule", name, force, allow_missing, expected_revision)
-        answer, done = await self._change(change, key)
+        answer, done = await self._change(key, change, answer_of)
         outcome = WriteOutcome(answer["outcome"])
         receipt = WriteReceipt(name, outcome, answer["revision"], done.commit_time, replayed=done.replayed)
         return DeletedRule(receipt, answer["version"])
@@ -185,24 +193,20 @@ class RuleStore:
         lenient: bool = False,
         request_id: str = "",
     ) -> LoadedRules:
-        """Registers rules in any order: all of them or none; see MergeRuleRegistry."""
+        """Registers rules in any order: all of them or none; see `RuleSet.loaded`."""
         kept = [checked_rule(rule, f"rules[{index}]") for index, rule in enumerate(rules)]
-
-        def change(registry: MergeRuleRegistry) -> dict[str, Any]:
-            return asdict(registry.load(kept, replace_all=replace_all, lenient=lenient))
-
         key = _key(request_id, "load-rules", kept, replace_all, lenient)
-        answer, _ = await self._change(change, key)
+        answer, _ = await self._change(
+            key,
+            lambda rules: rules.loaded(kept, replace_all=replace_all, lenient=lenient),
+            lambda before, after: asdict(after.since(before)),
+        )
         return LoadedRules(**answer)
 
     async def reset(self, *, request_id: str = "") -> int:
-        """Removes all rules, and restores the original "default"; returns the registry's version."""
-
-        def change(registry: MergeRuleRegistry) -> dict[str, Any]:
-            registry.reset()
-            return {"version": registry.version}
-
-        answer, _ = await self._change(change, _key(request_id, "reset-rules"))
+        """Removes all rules, and restores the original "default"; returns the version."""
+        key = _key(request_id, "reset-rules")
+        answer, _ = await self._change(key, RuleSet.reset, lambda _, after: {"version": after.version})
         return int(answer["version"])
 
     async def aclose(self) -> None:
@@ -210,27 +214,26 @@ class RuleStore:
         await self._offload.aclose()
 
     async def _rules(self) -> RuleSet:
-        return (await self._offload(self.registry_in)).rules
+        return await self._offload(self.rules_in)
 
     async def _change(
-        self, change: Change, request: RequestKey | None, *, updated: str = ""
+        self, request: RequestKey | None, change: Change, answer_of: Answer, *, updated: str = ""
     ) -> tuple[dict[str, Any], TransactionReceipt]:
-        """The answer of `change` for the registry of the transaction; for a replay, the first answer.
+        """Changes the rules; returns the answer, which is the first one for a replay.
 
         The log includes the `updated` rule even if it already had these values.
         """
 
         def program(tx: VaultTransaction) -> str:
-            registry = self.registry_in(tx)
-            before = registry.rules
-            answer = change(registry)
-            if registry.rules is not before:
-                self.write_in(tx, before, registry.rules)
-                if updated and registry.rules == before:
-                    placed = registry.rules.placed(updated)
+            before = self.rules_in(tx)
+            after = change(before)
+            if after is not before:
+                self.write_in(tx, before, after)
+                if updated and after == before:
+                    placed = after.placed(updated)
                     details = rule_json(placed.rule)
                     tx.note_change(ChangeType.RULE_UPDATED, updated, revision=placed.revision, details=details)
-            return json.dumps(answer)
+            return json.dumps(answer_of(before, after))
 
         receipt = await completion(self._vault.transact(program, request=request))
         return json.loads(receipt.answer), receipt
@@ -239,6 +242,10 @@ class RuleStore:
 def _check_revision(placed: PlacedRule, expected: int | None) -> None:
     if expected not in (None, placed.revision):
         raise RevisionMismatchError(placed.rule["name"], expected, placed.revision)
+
+
+def _receipt(name: str) -> Answer:
+    return lambda _, after: asdict(after.receipt(name))
 
 
 def _key(request_id: str, *parts: Any) -> RequestKey | None:

@@ -10,8 +10,9 @@ from mnemon_server.domain.errors import CircularInheritanceError
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.rules.inheritance import resolved_to_dict
-from mnemon_server.services.rules.registry import MergeRuleRegistry
 from mnemon_server.services.rules.schema import merged
+
+from tests.support.rules import Registry
 
 SHARES = st.floats(0, 1)
 NAMES = st.text("ab.é", min_size=1, max_size=4)
@@ -44,10 +45,10 @@ BODIES = objects(
 
 
 @st.composite
-def registries(draw: st.DrawFn) -> MergeRuleRegistry:
+def registries(draw: st.DrawFn) -> Registry:
     """Registries whose rules extend each other without cycles, registered and then changed."""
     names = ["default", *draw(st.lists(NAMES.filter(lambda name: name != "default"), max_size=6, unique=True))]
-    registry = MergeRuleRegistry()
+    registry = Registry()
     registry.load([{**draw(BODIES), "name": name} for name in draw(st.permutations(names))])
     for number, name in enumerate(names):
         if number and draw(st.booleans()):
@@ -59,10 +60,10 @@ def registries(draw: st.DrawFn) -> MergeRuleRegistry:
 @given(registries(), registries(), st.lists(CANDIDATES, max_size=5))
 @settings(max_examples=60, deadline=None)
 def test_an_export_loads_back_to_the_same_registry(
-    registry: MergeRuleRegistry, other: MergeRuleRegistry, candidates: list[SemanticMemory]
+    registry: Registry, other: Registry, candidates: list[SemanticMemory]
 ) -> None:
     exported = json.loads(json.dumps(registry.export()))
-    loaded = MergeRuleRegistry()
+    loaded = Registry()
     loaded.load(exported)
     other.load(exported, replace_all=True)
     for copy in (loaded, other):
@@ -77,10 +78,10 @@ def test_an_export_loads_back_to_the_same_registry(
 @seed(4)
 @given(registries(), st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
-def test_rules_that_inherit_load_in_any_order(registry: MergeRuleRegistry, random: Any) -> None:
+def test_rules_that_inherit_load_in_any_order(registry: Registry, random: Any) -> None:
     exported = registry.export()
     shuffled = random.sample(exported, len(exported))
-    loaded = MergeRuleRegistry()
+    loaded = Registry()
     loaded.load(shuffled)
     for rule in exported:
         assert loaded.resolve(rule["name"]) == registry.resolve(rule["name"])
@@ -90,7 +91,7 @@ def test_rules_that_inherit_load_in_any_order(registry: MergeRuleRegistry, rando
 @given(registries(), st.integers(1, 60), st.randoms(use_true_random=False), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_a_cycle_of_any_length_is_refused_and_changes_nothing(
-    registry: MergeRuleRegistry,
+    registry: Registry,
     length: int,
     random: Any,
     lenient: bool,  # noqa: FBT001
@@ -110,7 +111,7 @@ def test_a_cycle_of_any_length_is_refused_and_changes_nothing(
 @given(st.integers(1, 60))
 @settings(max_examples=30, deadline=None)
 def test_an_update_that_would_close_a_cycle_is_refused_and_changes_nothing(length: int) -> None:
-    registry = MergeRuleRegistry()
+    registry = Registry()
     names = [f"link {number}" for number in range(length)]
     registry.load([{"name": name, **({"extends": names[i - 1]} if i else {})} for i, name in enumerate(names)])
     before, version = registry.export(), registry.version
@@ -122,7 +123,7 @@ def test_an_update_that_would_close_a_cycle_is_refused_and_changes_nothing(lengt
 @seed(4)
 @given(registries())
 @settings(max_examples=40, deadline=None)
-def test_deleting_a_base_by_force_changes_no_other_effective_rule(registry: MergeRuleRegistry) -> None:
+def test_deleting_a_base_by_force_changes_no_other_effective_rule(registry: Registry) -> None:
     for name in [rule["name"] for rule in registry.export()][1:]:
         before = {rule["name"]: resolved_to_dict(registry.resolve(rule["name"])) for rule in registry.export()}
         assert registry.delete(name, force=True)
@@ -133,10 +134,10 @@ def test_deleting_a_base_by_force_changes_no_other_effective_rule(registry: Merg
 @seed(4)
 @given(registries())
 @settings(max_examples=40, deadline=None)
-def test_registering_a_resolved_rule_has_the_same_effect(registry: MergeRuleRegistry) -> None:
+def test_registering_a_resolved_rule_has_the_same_effect(registry: Registry) -> None:
     for rule in registry.export():
         alone = resolved_to_dict(registry.resolve(rule["name"]))
-        copy = MergeRuleRegistry()
+        copy = Registry()
         copy.load([alone])
         assert copy.get(rule["name"]) == alone
         assert resolved_to_dict(copy.resolve(rule["name"])) == alone

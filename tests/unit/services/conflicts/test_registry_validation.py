@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.services.rules.registry import MergeRuleRegistry
+
+from tests.support.rules import Registry
 
 
 def violations_of(rule: object) -> dict[str, str]:
     """The errors of registering a rule, by field."""
-    registry = MergeRuleRegistry()
+    registry = Registry()
     with pytest.raises(InvalidArgumentError) as caught:
         registry.register(rule)
-    assert registry == MergeRuleRegistry()
+    assert registry == Registry()
     return {violation.field: violation.description for violation in caught.value.violations}
 
 
@@ -90,7 +91,7 @@ def test_a_rule_has_a_maximum_size() -> None:
 
 
 def test_an_update_is_checked_by_its_result() -> None:
-    registry = MergeRuleRegistry()
+    registry = Registry()
     registry.register({"name": "mine", "conditions": {"importance_max": 0.5}})
     with pytest.raises(InvalidArgumentError, match="importance_max"):
         registry.update("mine", {"conditions": {"importance_min": 0.6}})
@@ -105,7 +106,7 @@ def test_an_update_is_checked_by_its_result() -> None:
     ],
 )
 def test_a_mask_names_only_fields_of_a_rule(path: str) -> None:
-    registry = MergeRuleRegistry()
+    registry = Registry()
     with pytest.raises(InvalidArgumentError) as caught:
         registry.update("default", {}, ["merge", path])
     [violation] = caught.value.violations
@@ -114,7 +115,7 @@ def test_a_mask_names_only_fields_of_a_rule(path: str) -> None:
 
 
 def test_numbers_and_empty_objects_are_stored_in_one_form() -> None:
-    registry = MergeRuleRegistry()
+    registry = Registry()
     registry.register({"name": "mine", "merge": {}, "arbitration": {"weights": {}}, "detection": {"time_window_s": 60}})
     assert registry.get("mine") == {"name": "mine", "detection": {"time_window_s": 60.0}}
     assert isinstance(registry.get("mine")["detection"]["time_window_s"], float)
