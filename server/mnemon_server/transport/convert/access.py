@@ -1,6 +1,6 @@
 """Requests to the access service as values, and its answers as messages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -12,10 +12,11 @@ from mnemon_server.domain.access.grants import Grant, grant_violations
 from mnemon_server.domain.access.shares import Share
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader
-from mnemon_server.transport.roles import ROLES, ROLES_TO_PB
-from mnemon_server.wire.values import fill_scope, fill_time, scope_of
+from mnemon_server.transport.roles import ROLES
+from mnemon_server.wire.values import scope_of
 
 _ACCESS: Mapping[int, bool] = {
     pb.GRANT_ACCESS_UNSPECIFIED: False,
@@ -54,15 +55,15 @@ def read_rotation(request: pb.RotateKeyRequest) -> timedelta:
 
 def key_to_pb(key: ApiKey) -> pb.ApiKey:
     """The key, without its secret."""
-    message = pb.ApiKey(key_id=key.key_id, name=key.name, role=ROLES_TO_PB[key.role])
-    message.users.extend(key.bounds.user_texts)
-    message.namespaces.extend(key.bounds.namespace_texts)
-    message.origins.extend(key.bounds.origins)
-    fill_time(message.create_time, key.created_at)
-    fill_time(message.expire_time, key.expires_at)
-    fill_time(message.last_use_time, key.last_used_at)
-    fill_time(message.previous_expire_time, key.previous_expires_at)
-    return message
+    return filled(
+        pb.ApiKey(),
+        key,
+        **_bounds_to_pb(key.bounds),
+        create_time=key.created_at,
+        expire_time=key.expires_at,
+        last_use_time=key.last_used_at,
+        previous_expire_time=key.previous_expires_at,
+    )
 
 
 def read_grant(request: pb.CreateGrantRequest, caller: Principal) -> Grant:
@@ -92,26 +93,23 @@ def read_grant_id(request: pb.AcceptGrantRequest | pb.RevokeGrantRequest) -> str
 def grant_to_pb(grant: Grant) -> pb.Grant:
     """The grant."""
     share = grant.share
-    message = pb.Grant(
-        grant_id=grant.grant_id,
-        subject=grant.subject,
+    return filled(
+        pb.Grant(),
+        grant,
+        scope=share.scope if share.namespace is None else None,
         namespace=share.namespace,
         access=pb.GRANT_ACCESS_WRITE if share.may_write else pb.GRANT_ACCESS_READ,
-        granted_by=grant.granted_by,
+        create_time=grant.created_at,
+        expire_time=grant.expires_at,
+        accept_time=grant.accepted_at,
     )
-    if share.namespace is None:
-        fill_scope(message, share.scope)
-    fill_time(message.create_time, grant.created_at)
-    fill_time(message.expire_time, grant.expires_at)
-    fill_time(message.accept_time, grant.accepted_at)
-    return message
 
 
 def principal_to_pb(principal: Principal) -> pb.WhoAmIResponse:
     """The caller."""
-    message = pb.WhoAmIResponse(tenant=principal.tenant, subject=principal.subject, role=ROLES_TO_PB[principal.role])
-    message.users.extend(principal.bounds.user_texts)
-    message.namespaces.extend(principal.bounds.namespace_texts)
-    message.origins.extend(principal.bounds.origins)
-    fill_time(message.expire_time, principal.expires_at)
-    return message
+    bounds = _bounds_to_pb(principal.bounds)
+    return filled(pb.WhoAmIResponse(), principal, **bounds, expire_time=principal.expires_at)
+
+
+def _bounds_to_pb(bounds: Bounds) -> dict[str, Iterable[str]]:
+    return {"users": bounds.user_texts, "namespaces": bounds.namespace_texts, "origins": bounds.origins}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from mnemon.v1 import archive_pb2 as pb
-from mnemon.v1 import common_pb2, episodic_pb2, facts_pb2
+from mnemon.v1 import episodic_pb2, facts_pb2
 
 from mnemon_server.domain.archive import (
     FIGURE_MAX,
@@ -27,6 +27,7 @@ from mnemon_server.domain.validation import scope_violations
 from mnemon_server.services.archive.exporting import ExportMessage
 from mnemon_server.services.archive.writes import ImportResult
 from mnemon_server.transport.convert.events import read_event
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.status import Failure
@@ -52,11 +53,7 @@ def export_to_pb(export: ExportMessage) -> pb.ExportRecordsResponse:
         case ArchiveHeader():
             return pb.ExportRecordsResponse(header=_header_to_pb(export))
         case ExportSummary():
-            summary = pb.ExportSummary(
-                counts=_counts_to_pb(export.counts),
-                changed_count=export.changed_count,
-                removed_count=export.removed_count,
-            )
+            summary = filled(pb.ExportSummary(), export, counts=_counts_to_pb(export.counts))
             return pb.ExportRecordsResponse(summary=summary)
         case _:
             response = pb.ExportRecordsResponse(records=pb.ArchivedRecords())
@@ -80,22 +77,14 @@ def results_to_pb(
 
 
 def _header_to_pb(header: ArchiveHeader) -> pb.ArchiveHeader:
-    message = pb.ArchiveHeader(
-        format_version=header.format_version,
+    return filled(
+        pb.ArchiveHeader(),
+        header,
+        embedding_model=header.model,
         selection=_selection_to_pb(header.selection),
-        cursor=header.cursor,
         counts=_counts_to_pb(header.counts),
         rules_version=min(header.rules_version, FIGURE_MAX),
     )
-    if header.model is not None:
-        model = header.model
-        message.embedding_model.CopyFrom(
-            common_pb2.EmbeddingModel(
-                name=model.name, revision=model.revision, precision=model.precision, dimension=model.dimension
-            )
-        )
-    fill_time(message.export_time, header.export_time)
-    return message
 
 
 def _selection_to_pb(selection: ExportSelection) -> pb.ExportSelection:

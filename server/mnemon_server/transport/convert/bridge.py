@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from mnemon.v1 import bridge_pb2 as pb
-from mnemon.v1 import common_pb2, semantic_pb2
+from mnemon.v1 import common_pb2
 
 from mnemon_server.domain.bridge import (
     EVENT_TYPES_DEFAULT,
@@ -18,78 +18,54 @@ from mnemon_server.domain.bridge import (
     RoutingPolicy,
 )
 from mnemon_server.domain.bridge.extraction import ExtractionPreview, ExtractMode, PreviewRequest, Refusal, Turn
-from mnemon_server.domain.semantic import ConflictPolicy
 from mnemon_server.domain.validation import request_id_violations
 from mnemon_server.services.bridge.conversations import DEFAULT_ROLE
 from mnemon_server.services.bridge.preview import preview_violations
 from mnemon_server.services.bridge.routing import Skip, change_violations
 from mnemon_server.transport.convert.decisions import fill_decision
 from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES, fill_memory
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.reader import Reader, named, require
 from mnemon_server.wire.enums import members_of, numbers_of
-from mnemon_server.wire.values import duration_to_pb, fill_time, scope_of
+from mnemon_server.wire.values import scope_of
 
-_MODES_TO_PB = numbers_of(pb.RoutingMode, RoutingMode)
-_ACTIONS_TO_PB = numbers_of(pb.PruneAction, PruneAction)
-_ACTIVITIES_TO_PB = numbers_of(pb.BridgeActivity, BridgeActivity)
 _STATES_TO_PB = {
     BridgeActivity.RUNNING: common_pb2.STATE_READY,
     BridgeActivity.SUSPENDED: common_pb2.STATE_DEGRADED,
     BridgeActivity.PAUSED: common_pb2.STATE_UNAVAILABLE,
 }
 _SKIPS_TO_PB: Mapping[Any, Any] = numbers_of(pb.SkipReason, Skip)
-_EXTRACT_MODES_TO_PB = numbers_of(pb.ExtractMode, ExtractMode)
 _REFUSALS_TO_PB: Mapping[Any, Any] = numbers_of(pb.ExtractionRefusal, Refusal)
-_CONFLICT_POLICIES_TO_PB = numbers_of(semantic_pb2.ConflictPolicy, ConflictPolicy)
 
 
 def policy_to_pb(policy: RoutingPolicy) -> pb.RoutingPolicy:
     """The policy, with all of its fields set."""
-    return pb.RoutingPolicy(
-        min_importance=policy.min_importance,
-        event_types=sorted(policy.event_types),
-        mode=_MODES_TO_PB[policy.mode],
-        content_max=policy.content_max,
-        on_prune=_ACTIONS_TO_PB[policy.on_prune],
-        demoted_importance=policy.demoted_importance,
-        conflict_policy=_CONFLICT_POLICIES_TO_PB[policy.conflict_policy],
-        revision=policy.revision,
-        extract=_EXTRACT_MODES_TO_PB[policy.extract],
-    )
+    return filled(pb.RoutingPolicy(), policy, event_types=sorted(policy.event_types))
 
 
 def status_to_pb(status: BridgeStatus) -> pb.GetBridgeStatusResponse:
     """The status of the bridge, and what it has done."""
-    message = pb.GetBridgeStatusResponse(
+    extracts = status.policy.extract is not ExtractMode.OFF or status.extraction != ExtractionCounts()
+    return filled(
+        pb.GetBridgeStatusResponse(),
+        status,
         state=_state_of(status),
-        message=status.message,
-        activity=_ACTIVITIES_TO_PB[status.activity],
-        routed_count=status.routed_count,
         skipped_counts=[
             pb.SkipCount(reason=_SKIPS_TO_PB.get(reason, pb.SKIP_REASON_UNSPECIFIED), count=count)
             for reason, count in sorted(status.skipped_counts.items())
         ],
-        linked_count=status.linked_count,
-        deleted_count=status.deleted_count,
-        demoted_count=status.demoted_count,
-        queue_depth=status.queue_depth,
-        timeline_lag=None if status.timeline_lag_s is None else duration_to_pb(status.timeline_lag_s),
-        segment_count=status.segment_count,
         policy=policy_to_pb(status.policy),
+        extraction=_extraction_to_pb(status) if extracts else None,
     )
-    fill_time(message.handled_time, status.handled_time)
-    if status.policy.extract is not ExtractMode.OFF or status.extraction != ExtractionCounts():
-        message.extraction.CopyFrom(_extraction_to_pb(status))
-    return message
 
 
 def preview_to_pb(preview: ExtractionPreview) -> pb.PreviewExtractionResponse:
     """What would be saved."""
-    message = pb.PreviewExtractionResponse(
-        summary=preview.summary,
-        refusal=_REFUSALS_TO_PB[preview.refusal] if preview.refusal else pb.EXTRACTION_REFUSAL_UNSPECIFIED,
+    message = filled(
+        pb.PreviewExtractionResponse(),
+        preview,
+        statements=(),
         refusal_message=preview.message,
-        message_count=preview.message_count,
         token_count=preview.tokens,
     )
     for each in preview.statements:

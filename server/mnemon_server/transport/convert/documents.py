@@ -30,6 +30,7 @@ from mnemon_server.services.documents.checks import (
     update_violations,
 )
 from mnemon_server.services.documents.filters import filter_violations, strict_violations
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require, vector_from_pb
 from mnemon_server.transport.status import Failure
@@ -39,7 +40,6 @@ from mnemon_server.wire.values import (
     STATES_TO_PB,
     VIEWS,
     diagnostics_to_pb,
-    duration_to_pb,
     fill_metadata,
     fill_scope,
     fill_score,
@@ -117,25 +117,14 @@ def index_results_to_pb(
 
 def health_to_pb(health: StoreHealth) -> pb.CheckHealthResponse:
     """The health of the store."""
-    return pb.CheckHealthResponse(
-        state=STATES_TO_PB[health.status],
-        message=health.message,
-        backend=health.backend,
-        host=health.host,
-        collection=health.collection,
-        embedding_model=common_pb2.EmbeddingModel(
-            name=health.model_name,
-            revision=health.model_revision,
-            precision=health.model_precision,
-            dimension=health.dimension,
-        ),
-        document_count=health.document_count,
-        passage_count=health.passage_count,
-        pending_count=health.pending,
-        latency=None if health.latency_s is None else duration_to_pb(health.latency_s),
-        removal_pending_count=health.removal_pending_count,
-        removal_out_of_reach_count=health.removal_out_of_reach_count,
+    model = common_pb2.EmbeddingModel(
+        name=health.model_name,
+        revision=health.model_revision,
+        precision=health.model_precision,
+        dimension=health.dimension,
     )
+    state, pending = STATES_TO_PB[health.status], health.pending
+    return filled(pb.CheckHealthResponse(), health, state=state, embedding_model=model, pending_count=pending)
 
 
 def _fill_match(target: pb.DocumentMatch, result: SearchResult, view: View) -> None:

@@ -20,9 +20,7 @@ from mnemon_server.domain.events import (
     EventReceipt,
     EventScore,
     EventSelection,
-    EventsState,
     EventsStatus,
-    LostRange,
     PrunedEvents,
     RangeSummary,
     RecordEvent,
@@ -40,11 +38,11 @@ from mnemon_server.services.events.checks import (
     selection_violations,
     window_violations,
 )
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_filter, read_min_trust
 from mnemon_server.transport.convert.shared.reader import Reader, require
 from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.status import Failure
-from mnemon_server.wire.enums import numbers_of
 from mnemon_server.wire.values import (
     SEARCH_MODES,
     SEARCH_MODES_TO_PB,
@@ -56,10 +54,8 @@ from mnemon_server.wire.values import (
     scope_from_pb,
     scope_of,
     time_from_pb,
-    time_to_pb,
 )
 
-_STATES_TO_PB = numbers_of(common_pb2.State, EventsState)
 _DAY_ZERO = EPOCH.date().toordinal()
 _AT_A_STRETCH = 128
 """Results between two looks at the clock."""
@@ -122,59 +118,24 @@ def event_to_pb(event: StoredEvent) -> pb.GetEventResponse:
 
 def summary_to_pb(summary: RangeSummary) -> pb.SummarizeRangeResponse:
     """The counts of a range."""
-    message = pb.SummarizeRangeResponse(event_count=summary.event_count)
-    _fill_ends(message, summary.earliest, summary.latest)
-    for event_type, count in summary.types:
-        message.types.add(event_type=event_type, count=count)
-    for day, count in summary.days:
-        message.days.add(day=date.fromordinal(_DAY_ZERO + day).isoformat(), count=count)
-    return message
+    types = [pb.TypeCount(event_type=event_type, count=count) for event_type, count in summary.types]
+    days = [pb.DayCount(day=date.fromordinal(_DAY_ZERO + day).isoformat(), count=count) for day, count in summary.days]
+    return filled(pb.SummarizeRangeResponse(), summary, types=types, days=days)
 
 
 def pruned_to_pb(pruned: PrunedEvents) -> pb.PruneEventsResponse:
     """The result of a pruning, or of its dry run."""
-    message = pb.PruneEventsResponse(
-        pruned_count=pruned.count,
-        event_ids=pruned.event_ids,
-        segment_count=pruned.segment_count,
-        replayed=pruned.replayed,
-    )
-    _fill_ends(message, pruned.earliest, pruned.latest)
-    return message
+    return filled(pb.PruneEventsResponse(), pruned, pruned_count=pruned.count)
 
 
 def progress_to_pb(progress: CompactionProgress) -> pb.CompactTimelineResponse:
     """The progress of a compaction."""
-    return pb.CompactTimelineResponse(
-        processed_bytes=progress.processed_bytes,
-        total_bytes=progress.total_bytes,
-        segment_count=progress.segment_count,
-        reclaimed_bytes=progress.reclaimed_bytes,
-        done=progress.done,
-        replayed=progress.replayed,
-    )
+    return filled(pb.CompactTimelineResponse(), progress)
 
 
 def status_to_pb(status: EventsStatus) -> pb.GetTimelineStatusResponse:
     """The status of the timeline."""
-    message = pb.GetTimelineStatusResponse(
-        state=_STATES_TO_PB[status.state],
-        message=status.message,
-        event_count=status.event_count,
-        segment_count=status.segment_count,
-        active_segment_id=status.active_segment_id,
-        segment_bytes=status.segment_bytes,
-        unsealed_count=status.unsealed_count,
-        index_bytes=status.index_bytes,
-        loaded_segment_count=status.loaded_segment_count,
-        removal_pending_count=status.removal_pending_count,
-        lost=map(_lost_to_pb, status.lost),
-        retention=None if status.retention_s is None else duration_to_pb(status.retention_s),
-        text_pending_count=status.text_pending_count,
-    )
-    _fill_ends(message, status.earliest, status.latest)
-    fill_time(message.scrub_time, status.scrub_time)
-    return message
+    return filled(pb.GetTimelineStatusResponse(), status)
 
 
 class _Results:
@@ -243,22 +204,6 @@ def fill_window_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: W
         target.mode = SEARCH_MODES_TO_PB[diagnostics.mode]
     target.pending = diagnostics.pending
     fill_relevance(target, diagnostics.relevance)
-
-
-def _fill_ends(target: Any, earliest: datetime | None, latest: datetime | None) -> None:
-    """Writes the times of the first and the last event, if there are events."""
-    fill_time(target.earliest, earliest)
-    fill_time(target.latest, latest)
-
-
-def _lost_to_pb(lost: LostRange) -> pb.LostRange:
-    return pb.LostRange(
-        segment_id=lost.segment_id,
-        first_sequence=lost.first_sequence,
-        last_sequence=lost.last_sequence,
-        event_count=lost.event_count,
-        notice_time=time_to_pb(lost.notice_time),
-    )
 
 
 _EVERYTHING = EventSelection()

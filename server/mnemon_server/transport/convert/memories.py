@@ -39,6 +39,7 @@ from mnemon_server.services.memories.checks import (
     query_violations,
     update_violations,
 )
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require, vector_from_pb
 from mnemon_server.wire.enums import members_of, numbers_of
@@ -144,26 +145,9 @@ async def answer_to_pb(
 
 def status_to_pb(status: MemoryStatus) -> pb.GetStatusResponse:
     """The status of the service."""
-    message = pb.GetStatusResponse(
-        state=STATES_TO_PB[status.status],
-        message=status.error,
-        backend=status.backend,
-        host=status.host,
-        collection=status.collection,
-        memory_count=status.memory_count,
-        deleted_count=status.deleted_count,
-        index=pb.VectorIndexStatus(
-            flat_count=status.flat_count,
-            graph_count=status.graph_count,
-            dead_count=status.dead_count,
-            memory_bytes=status.index_bytes,
-            pending_count=status.pending,
-            removal_pending_count=status.removal_pending_count,
-            removal_out_of_reach_count=status.removal_out_of_reach_count,
-        ),
-    )
-    fill_time(message.index.snapshot_time, status.snapshot_time)
-    return message
+    index = filled(pb.VectorIndexStatus(), status, memory_bytes=status.index_bytes, pending_count=status.pending)
+    state = STATES_TO_PB[status.status]
+    return filled(pb.GetStatusResponse(), status, state=state, message=status.error, index=index)
 
 
 def _fill_ids(target: pb.Memory, memory: Memory) -> None:

@@ -28,8 +28,8 @@ from mnemon_server.domain.rules import (
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.rules.inheritance import resolved_to_dict
 from mnemon_server.transport.convert.semantic import read_statement
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.reader import Reader, require
-from mnemon_server.wire import values
 from mnemon_server.wire.enums import members_of
 
 Receipt = TypeVar("Receipt", pb.RegisterRuleResponse, pb.GetRuleResponse, pb.UpdateRuleResponse)
@@ -86,20 +86,12 @@ def resolved_to_pb(rule: ResolvedRule) -> pb.ResolveRuleResponse:
 
 def deleted_to_pb(deleted: DeletedRule) -> pb.DeleteRuleResponse:
     """The result of the removal of a rule."""
-    message = pb.DeleteRuleResponse(registry_version=deleted.version)
-    values.fill_receipt(message.receipt, deleted.receipt)
-    return message
+    return filled(pb.DeleteRuleResponse(), deleted, registry_version=deleted.version)
 
 
 def loaded_to_pb(loaded: LoadedRules) -> pb.LoadRulesResponse:
     """The result of loading rules."""
-    return pb.LoadRulesResponse(
-        registered_count=loaded.registered_count,
-        updated_count=loaded.updated_count,
-        deleted_count=loaded.deleted_count,
-        registry_version=loaded.version,
-        warnings=loaded.warnings,
-    )
+    return filled(pb.LoadRulesResponse(), loaded, registry_version=loaded.version)
 
 
 def field_from_pb(path: str) -> str:

@@ -12,7 +12,6 @@ from mnemon_server.domain.semantic import (
     TOP_K_DEFAULT,
     ConflictPolicy,
     DeletedSemantic,
-    IndexState,
     IndexStatus,
     SavedSemantic,
     SaveSemantic,
@@ -30,9 +29,10 @@ from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
 from mnemon_server.services.semantic.checks import deletion_violations, query_violations, save_violations
 from mnemon_server.services.semantic.filters import filter_violations
 from mnemon_server.transport.convert.decisions import fill_conflicts, fill_decision
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require, vector_from_pb
-from mnemon_server.wire.enums import members_of, numbers_of
+from mnemon_server.wire.enums import members_of
 from mnemon_server.wire.values import (
     SEARCH_MODES,
     SEARCH_MODES_TO_PB,
@@ -46,8 +46,6 @@ from mnemon_server.wire.values import (
     fill_time,
     scope_of,
 )
-
-_STATES_TO_PB = numbers_of(common_pb2.State, IndexState)
 
 
 def fill_memory(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
@@ -123,40 +121,17 @@ async def page_to_pb(page: SemanticPage, next_page_token: str) -> pb.ListSemanti
 
 def deleted_to_pb(deleted: DeletedSemantic) -> pb.DeleteSemanticMemoriesResponse:
     """The result of a deletion."""
-    message = pb.DeleteSemanticMemoriesResponse(
-        deleted_count=deleted.deleted_count, superseded_count=deleted.superseded_count, replayed=deleted.replayed
-    )
-    for receipt in deleted.receipts:
-        fill_receipt(message.receipts.add(), receipt)
-    fill_time(message.commit_time, deleted.commit_time)
-    return message
+    return filled(pb.DeleteSemanticMemoriesResponse(), deleted)
 
 
 def status_to_pb(status: IndexStatus) -> pb.GetIndexStatusResponse:
     """The status of the index."""
-    message = pb.GetIndexStatusResponse(
-        state=_STATES_TO_PB[status.state],
-        message=status.message,
-        record_count=status.record_count,
-        superseded_count=status.superseded_count,
-        indexed_count=status.indexed_count,
-        total_count=status.total_count,
-        capacity=status.capacity,
-        write_latency=duration_to_pb(status.write_latency_s),
-        write_latency_target=duration_to_pb(status.write_latency_target_s),
-        memory_bytes=status.memory_bytes,
-        graph_count=status.graph_count,
-        judge_failed_count=status.judge_failed_count,
-    )
-    fill_time(message.snapshot_time, status.snapshot_time)
-    return message
+    return filled(pb.GetIndexStatusResponse(), status)
 
 
 def snapshot_to_pb(snapshot: Snapshot) -> pb.CreateSnapshotResponse:
     """When a snapshot was written, or why it was not."""
-    message = pb.CreateSnapshotResponse(message=snapshot.message, replayed=snapshot.replayed)
-    fill_time(message.snapshot_time, snapshot.time)
-    return message
+    return filled(pb.CreateSnapshotResponse(), snapshot, snapshot_time=snapshot.time)
 
 
 def _fill_times(target: pb.SemanticMemory, memory: SemanticMemory) -> None:

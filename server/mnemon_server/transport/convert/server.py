@@ -10,6 +10,7 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.reader import BULK_REQUESTS_MAX, PAGE_SIZE_MAX
 from mnemon_server.wire.values import duration_to_pb
 
@@ -25,12 +26,7 @@ def info_to_pb(settings: Settings, model: EmbeddingModel, vault_id: str) -> pb.G
         api_revision=API_REVISION,
         capabilities=_capabilities(settings),
         limits=_limits_to_pb(settings, model),
-        embedding_model=common_pb2.EmbeddingModel(
-            name=model.name,
-            revision=model.revision,
-            precision=model.precision,
-            dimension=model.dimension,
-        ),
+        embedding_model=filled(common_pb2.EmbeddingModel(), model),
         vault_id=vault_id,
     )
 

@@ -10,8 +10,8 @@ from mnemon_server.domain.access.tenants import Tenant, TenantChange, change_vio
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.services.limits.accounts import Usage
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.reader import Reader, named
-from mnemon_server.wire.values import fill_time
 
 FIELDS = ("display_name", "quotas", "suspension")
 """The fields of a tenant that can be changed."""
@@ -48,31 +48,24 @@ def read_update(request: pb.UpdateTenantRequest) -> TenantChange:
 
 def tenant_to_pb(tenant: Tenant) -> pb.Tenant:
     """A tenant."""
-    message = pb.Tenant(tenant=tenant.tenant, display_name=tenant.display_name, quotas=quotas_to_pb(tenant.quotas))
-    fill_time(message.create_time, tenant.created_at)
-    fill_time(message.update_time, tenant.updated_at)
-    if tenant.suspension is not None:
-        message.suspension.reason = tenant.suspension.reason
-        fill_time(message.suspension.create_time, tenant.suspension.since)
-    fill_time(message.delete_time, tenant.deleted_at)
-    return message
+    suspension = tenant.suspension
+    return filled(
+        pb.Tenant(),
+        tenant,
+        quotas=quotas_to_pb(tenant.quotas),
+        suspension=filled(pb.Suspension(), suspension, create_time=suspension.since) if suspension else None,
+        create_time=tenant.created_at,
+        update_time=tenant.updated_at,
+        delete_time=tenant.deleted_at,
+    )
 
 
 def usage_to_pb(
     usage: Usage, quotas: Quotas, records: Mapping[RecordKind, int], disk_bytes: int
 ) -> pb.GetUsageResponse:
     """The use of a tenant, and the quotas in force."""
-    return pb.GetUsageResponse(
-        records={kind.value: count for kind, count in records.items()},
-        disk_bytes=disk_bytes,
-        open_streams=usage.open_streams,
-        concurrent_calls=usage.concurrent_calls,
-        calls=usage.calls,
-        refused_calls=usage.refused_calls,
-        bytes_in_flight=usage.bytes_in_flight,
-        embedding_seconds=usage.embedding_seconds,
-        quotas=quotas_to_pb(quotas),
-    )
+    counts = {kind.value: count for kind, count in records.items()}
+    return filled(pb.GetUsageResponse(), usage, records=counts, disk_bytes=disk_bytes, quotas=quotas_to_pb(quotas))
 
 
 def _in_request(violation: FieldViolation) -> FieldViolation:

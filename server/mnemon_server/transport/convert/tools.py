@@ -7,7 +7,6 @@ from itertools import chain
 from mnemon.v1 import tools_pb2 as pb
 
 from mnemon_server.domain.tool_calls import (
-    BlockProblem,
     Fallback,
     ParseOptions,
     ParseResult,
@@ -32,6 +31,7 @@ from mnemon_server.services.background.offload import Pause, converted
 from mnemon_server.services.tools.definitions import MemoryAction
 from mnemon_server.services.tools.service import given_violations
 from mnemon_server.transport.convert.facts import match_in_pieces
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_min_trust
 from mnemon_server.transport.convert.shared.json_values import fill_object, read_object
 from mnemon_server.transport.convert.shared.reader import Reader
@@ -139,20 +139,13 @@ async def fill_parsed(target: pb.ParsedText, parsed: ParseResult) -> None:
         _fill_call(target.calls.add(), call)
         await pause.where_due()
     for problem in parsed.problems:
-        _fill_problem(target.problems.add(), problem)
+        filled(target.problems.add(), problem)
         await pause.where_due()
 
 
 def statistics_to_pb(statistics: ProtocolStatistics) -> pb.GetProtocolStatsResponse:
     """How many texts were read, and how."""
-    return pb.GetProtocolStatsResponse(
-        total=statistics.total,
-        abp_success=statistics.abp_success,
-        abp_failed=statistics.abp_failed,
-        vcp_fallback_success=statistics.vcp_fallback_success,
-        vcp_fallback_failed=statistics.vcp_fallback_failed,
-        plain_text=statistics.plain_text,
-    )
+    return filled(pb.GetProtocolStatsResponse(), statistics)
 
 
 def _fill_call(target: pb.ToolCall, call: ToolCall) -> None:
@@ -171,15 +164,6 @@ def _fill_vcp(target: pb.ToolCall, details: VcpDetails) -> None:
         target.commands.add(number=command.number, command=command.command, parameters=command.parameters)
     target.asynchronous = details.flags.asynchronous
     target.no_reply = details.flags.no_reply
-
-
-def _fill_problem(target: pb.BlockProblem, problem: BlockProblem) -> None:
-    if problem.protocol is not None:
-        target.protocol = _PROTOCOLS[problem.protocol]
-    target.reason = problem.reason
-    target.tool = problem.tool
-    target.offset = problem.offset
-    target.line = problem.line
 
 
 def _result_in_pieces(result: ToolCallResult, output: Pieces = ()) -> Pieces:
