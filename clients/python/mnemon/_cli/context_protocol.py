@@ -1,10 +1,11 @@
 """The command that serves the Model Context Protocol."""
 
 import asyncio
+from typing import Any
 
 import click
 
-from mnemon._cli.options import labels
+from mnemon._cli.options import choice_of, labels
 from mnemon._cli.session import Session
 from mnemon._mcp.identity import Identity
 from mnemon.shared.errors import ConfigurationError
@@ -45,38 +46,19 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @click.option(
     "--action",
     "actions",
-    type=click.Choice([each.value for each in ALL_ACTIONS]),
+    type=choice_of(ALL_ACTIONS),
     multiple=True,
     help="What manage_memory may do; repeatable.  [default: all that the server permits]",
 )
 @click.pass_obj
-def serve_mcp(
-    session: Session,
-    *,
-    transport: str,
-    host: str,
-    port: int,
-    namespace: str,
-    user: str,
-    agent: str,
-    org: str,
-    shared_knowledge: bool,
-    actions: tuple[str, ...],
-) -> None:
+def serve_mcp(session: Session, /, *, transport: str, host: str, port: int, namespace: str, **whose: Any) -> None:
     """Serve the memory tools, searches and recall to clients of the Model Context Protocol.
 
     Memories are stored in --namespace, otherwise in that of --org, --user and --agent, or in the server's own. Without
     --user, searches find the documents and events of all users. Anyone who can reach the port can use the tools: with
     this command's credential, or over HTTP with the one in their own header, Authorization: Bearer.
     """
-    identity = Identity(
-        namespace=labels(namespace) if namespace else (),
-        org=org,
-        user=user,
-        agent=agent,
-        actions=actions,
-        shared_knowledge=shared_knowledge,
-    )
+    identity = Identity(namespace=labels(namespace) if namespace else (), **whose)
     try:
         identity.check()
     except ConfigurationError as error:

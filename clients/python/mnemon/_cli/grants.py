@@ -1,12 +1,11 @@
 """The commands for grants: records that callers share with each other."""
 
-import json
 from datetime import datetime
 
 import click
 
 from mnemon._cli import options as opt
-from mnemon._cli.output import short_time
+from mnemon._cli.output import short_time, show_lines
 from mnemon._cli.session import Session
 from mnemon._values.access import Grant, GrantAccess
 from mnemon._values.documents import Scope
@@ -26,14 +25,7 @@ def grants() -> None:
 @opt.json_option
 def list_grants(session: Session) -> None:
     """List the grants to you and of your records; for admins, all of the tenant."""
-    found = list(session.client.grants.list())
-    if session.as_json:
-        echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
-        return
-    if not found:
-        echo("no grants", err=True)
-    for each in found:
-        echo(_line(each), is_line=True)
+    show_lines(session, list(session.client.grants.list()), _line, "no grants")
 
 
 @grants.command("create")

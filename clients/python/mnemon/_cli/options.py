@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -121,11 +122,20 @@ def visible(text: str) -> str:
     return text
 
 
+def read_bytes(path: str) -> bytes:
+    """The content of a file or of standard input; of a longer one, a byte more than TEXT_BYTES_MAX."""
+    # One byte more than allowed shows that the file is too large, without reading all of it.
+    if path == STDIN:
+        return sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
+    with Path(path).open("rb") as file:
+        return file.read(TEXT_BYTES_MAX + 1)
+
+
 def text_or_stdin(text: str) -> str:
     """A text that can be seen, or for "-" that of standard input, without the line breaks at its end."""
     if text != STDIN:
         return visible(text)
-    data = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
+    data = read_bytes(STDIN)
     if len(data) > TEXT_BYTES_MAX:
         raise click.BadParameter(f"standard input is longer than {TEXT_BYTES_MAX:,} bytes")
     try:
@@ -446,13 +456,14 @@ def _in_order(context: click.Context, parameter: click.Parameter, given: datetim
 
 def which_options(options: Options, **names: str) -> Callable[[Any], Any]:
     """Filters; the command gets those given as `which`: keyword arguments of the client, some under other names."""
+    return collected("which", options, lambda given: which_of(given, **names))
 
-    def collect(given: dict[str, Any]) -> dict[str, Any]:
-        found = given_of(given)
-        if "comparisons" in found:
-            found["where"] = _joined(found.pop("comparisons"))
-        if not found.get("filters", True):
-            del found["filters"]
-        return {names.get(name, name): value for name, value in found.items()}
 
-    return collected("which", options, collect)
+def which_of(given: Mapping[str, Any], **names: str) -> dict[str, Any]:
+    """The filters that are given, as keyword arguments of the client."""
+    found = given_of(given)
+    if "comparisons" in found:
+        found["where"] = _joined(found.pop("comparisons"))
+    if not found.get("filters", True):
+        del found["filters"]
+    return {names.get(name, name): value for name, value in found.items()}

@@ -165,6 +165,17 @@ def show_list(
     return bool(head)
 
 
+def show_lines(session: Session, found: Sequence[JsonValue], line_of: Callable[[Any], str], nothing: str = "") -> None:
+    """The items as one JSON list, or one line each; without any, standard error says `nothing`."""
+    if session.as_json:
+        echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
+    elif not found and nothing:
+        echo(nothing, err=True)
+    else:
+        for each in found:
+            echo(line_of(each), is_line=True)
+
+
 def show_answer(session: Session, answer: Any, render: Callable[[Any], RenderableType]) -> None:
     """The answer of a search, with notes about what it lacks."""
     note_cut(truncated=answer.truncated)

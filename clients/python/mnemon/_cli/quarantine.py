@@ -1,10 +1,9 @@
 """The commands that hide the records of a source, and show them again."""
 
-import json
-
 import click
 
 from mnemon._cli import options as opt
+from mnemon._cli.output import show_lines
 from mnemon._cli.session import Session
 from mnemon._values.quarantine import Quarantine, QuarantineReceipt
 from mnemon.shared.terminal import echo
@@ -42,14 +41,7 @@ def add(session: Session, *, origin: str, origin_name: str | None, reason: str) 
 @opt.json_option
 def list_quarantines(session: Session) -> None:
     """List the sources in quarantine."""
-    found = session.client.quarantine.list()
-    if session.as_json:
-        echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
-        return
-    if not found:
-        echo("nothing is in quarantine", err=True)
-    for each in found:
-        echo(_line(each), is_line=True)
+    show_lines(session, session.client.quarantine.list(), _line, "nothing is in quarantine")
 
 
 @quarantine.command("release")

@@ -1,23 +1,20 @@
 """The commands for merge rules."""
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import RenderableType
 
 from mnemon._cli import output as out
-from mnemon._cli.options import STDIN, choice_of, json_option, yes_option
+from mnemon._cli.options import TEXT_BYTES_MAX, choice_of, json_option, read_bytes, yes_option
 from mnemon._cli.session import Session
 from mnemon._json import read_json
 from mnemon._values.rules import ResolvedRule, RuleOrder
 from mnemon.shared.terminal import echo
 
 _DESCRIPTION_CHARACTERS_MAX = 160
-_FILE_BYTES_MAX = 1 << 20
 _YAML_SUFFIXES = (".yaml", ".yml")
 
 
@@ -155,8 +152,10 @@ def _read_rules(path: str) -> list[Any]:
     Raises click.ClickException, with the place, if it is not such a list.
     """
     try:
-        content = _read(path)
-        found = _from_yaml(content) if path.lower().endswith(_YAML_SUFFIXES) else _from_json(content)
+        content = read_bytes(path)
+        if len(content) > TEXT_BYTES_MAX:
+            raise ValueError(f"it must be at most {TEXT_BYTES_MAX:,} bytes")
+        found = _from_yaml(content) if path.lower().endswith(_YAML_SUFFIXES) else read_json(content)
     except OSError as error:
         raise click.ClickException(f"{path}: it cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -168,22 +167,6 @@ def _read_rules(path: str) -> list[Any]:
             f'{path}: it must contain a list of rules, or an object with such a list under "rules"'
         )
     return found
-
-
-def _read(path: str) -> bytes:
-    # One byte more than allowed shows that the file is too large, without reading all of it.
-    if path == STDIN:
-        content = sys.stdin.buffer.read(_FILE_BYTES_MAX + 1)
-    else:
-        with Path(path).open("rb") as file:
-            content = file.read(_FILE_BYTES_MAX + 1)
-    if len(content) > _FILE_BYTES_MAX:
-        raise ValueError(f"it must be at most {_FILE_BYTES_MAX:,} bytes")
-    return content
-
-
-def _from_json(content: bytes) -> Any:
-    return read_json(content)
 
 
 def _from_yaml(content: bytes) -> Any:

@@ -23,7 +23,7 @@ from rich.progress import (
 
 from mnemon._cli import options as opt
 from mnemon._cli.archive.files import new_file, refuse_existing
-from mnemon._cli.output import field_table, short_time, show
+from mnemon._cli.output import field_table, short_time, show, show_lines
 from mnemon._cli.session import Session
 from mnemon._sync.backups import Report
 from mnemon._values.access import ApiKey, Identity, KeySecret, Role
@@ -116,14 +116,7 @@ def keys() -> None:
 @opt.json_option
 def list_keys(session: Session, *, tenant: str) -> None:
     """List the keys, without their secrets."""
-    found = list(session.client.keys.list(tenant=tenant))
-    if session.as_json:
-        echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
-        return
-    if not found:
-        echo("no API keys", err=True)
-    for each in found:
-        echo(_key_line(each), is_line=True)
+    show_lines(session, list(session.client.keys.list(tenant=tenant)), _key_line, "no API keys")
 
 
 @keys.command("create")
@@ -147,25 +140,13 @@ def list_keys(session: Session, *, tenant: str) -> None:
 )
 @_of_tenant
 @click.pass_obj
-def create_key(
-    session: Session,
-    name: str,
-    role: str,
-    ttl_days: float | None,
-    users: tuple[str, ...],
-    namespaces: tuple[str, ...],
-    origins: tuple[str, ...],
-    tenant: str,
-) -> None:
+def create_key(session: Session, /, name: str, ttl_days: float | None, **given: Any) -> None:
     """Make a key, and print its secret, which cannot be shown again. NAME says what it is for.
 
     With --user or --namespace, no other records exist for the key's holder; both may be given several times.
     """
     ttl = None if ttl_days is None else span(ttl_days, timedelta(days=1))
-    made = session.client.keys.add(
-        name, role=role, ttl=ttl, tenant=tenant, users=users, namespaces=namespaces, origins=origins
-    )
-    _show_secret(made)
+    _show_secret(session.client.keys.add(name, ttl=ttl, **given))
 
 
 @keys.command()
@@ -235,12 +216,7 @@ def tenants() -> None:
 @opt.json_option
 def list_tenants(session: Session) -> None:
     """List all tenants."""
-    found = list(session.client.tenants.list())
-    if session.as_json:
-        echo(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
-        return
-    for each in found:
-        echo(_tenant_line(each), is_line=True)
+    show_lines(session, list(session.client.tenants.list()), _tenant_line)
 
 
 @tenants.command("show")
@@ -413,27 +389,25 @@ def _make(session: Session, folder: str, base: str | None, report: Report, *, on
 @opt.json_option
 def erase(
     session: Session,
+    /,
     *,
-    user: str,
-    namespace: tuple[str, ...] | None,
-    origin: str | None,
-    origin_name: str,
     revoke_keys: bool,
     dry_run: bool,
     yes: bool,
     request_id: str | None,
     receipt: str | None,
+    **target: Any,
 ) -> None:
     """Erase a user, a namespace of facts or an origin from every file of the server, and get a signed receipt.
 
     Exit code 1 if something is left.
     """
-    if [bool(user), bool(namespace), bool(origin)].count(True) != 1 or (origin_name and not origin):
+    target = opt.given_of(target)
+    subjects = [name for name in ("user", "namespace", "origin") if target.get(name)]
+    if len(subjects) != 1 or (target["origin_name"] and subjects != ["origin"]):
         raise click.UsageError("say what to erase with --user, with --facts-namespace or with --origin")
     if receipt is not None:
         refuse_existing(receipt, "name another file for the receipt")
-    target: dict[str, Any] = {"user": user, "namespace": namespace or ()}
-    target |= {"origin": origin or "", "origin_name": origin_name}
     if dry_run or not yes:
         counts = session.client.erasures.count(**target)
         if dry_run:

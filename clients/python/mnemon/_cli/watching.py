@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from mnemon._cli.options import json_option, scope_options
+from mnemon._cli.options import Command, choice_of, json_option, scope_options
 from mnemon._cli.output import one_line
 from mnemon._cli.session import Session
 from mnemon._local_time import SkippedTimeError, local_time
@@ -29,40 +29,39 @@ _CONTENT_CHARACTERS_MAX = 80
 _DONE = {PruneAction.DELETE: "deleted", PruneAction.DEMOTE: "demoted", None: "changed"}
 
 
-def _which_options(since: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Options: where to begin, which changes, and how to show them."""
-    options = (
-        click.option(
-            "--since",
-            default=since,
-            show_default=True,
-            metavar="PLACE",
-            help="Where to begin: now, earliest, a cursor, or a time such as 2025-01-31T09:00.",
-        ),
+def _since_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--since",
+        default=default,
+        show_default=True,
+        metavar="PLACE",
+        help="Where to begin: now, earliest, a cursor, or a time such as 2025-01-31T09:00.",
+    )
+
+
+def _which_changes(command: Any) -> Any:
+    """Options: which changes, and how to show them."""
+    for option in (
+        json_option,
+        click.option("--full", is_flag=True, help="Include the records as they are now; needs --json."),
+        scope_options,
+        click.option("--conversation", default="", help="Only events that are saved in this conversation."),
+        click.option("--id", "ids", multiple=True, help="Only changes of the record with this id; repeatable."),
         click.option(
             "--type",
             "types",
-            type=click.Choice([str(each) for each in TYPES_TO_PB]),
+            type=choice_of(TYPES_TO_PB),
             multiple=True,
             help="Only changes of this type; repeatable.",
         ),
-        click.option("--id", "ids", multiple=True, help="Only changes of the record with this id; repeatable."),
-        click.option("--conversation", default="", help="Only events that are saved in this conversation."),
-        scope_options,
-        click.option("--full", is_flag=True, help="Include the records as they are now; needs --json."),
-        json_option,
-    )
-
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorated
+    ):
+        command = option(command)
+    return command
 
 
 @click.command()
-@_which_options(NOW)
+@_since_option(NOW)
+@_which_changes
 def watch(session: Session, /, since: str, **which: Any) -> None:
     """Show changes as they are committed, until Ctrl-C; then print where to continue."""
     _check_room(session, **which)
@@ -75,7 +74,8 @@ def watch(session: Session, /, since: str, **which: Any) -> None:
 
 
 @click.command("changes")
-@_which_options(EARLIEST)
+@_since_option(EARLIEST)
+@_which_changes
 def show_changes(session: Session, /, since: str, **which: Any) -> None:
     """Show the changes that the server still keeps, and exit."""
     _check_room(session, **which)

@@ -39,45 +39,28 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def watch_request(
-    since: Since,
-    *,
-    types: Iterable[str],
-    scope: values.Scope | None,
-    ids: Iterable[str],
-    conversation: str,
-    full: bool,
-    heartbeat: float | None,
-    batch_size: int,
+    since: Since, *, full: bool, heartbeat: float | None, batch_size: int, **which: Any
 ) -> pb.WatchChangesRequest:
-    """The request of a watch; `heartbeat` in seconds."""
+    """The request of a watch; `heartbeat` in seconds, `which` as `_filter_to_pb` takes it."""
     start = {"earliest": True} if since == changes.EARLIEST else _start(since)
     return request(
         pb.WatchChangesRequest,
         **start,
-        filter=_filter_to_pb(types, scope, ids, conversation),
+        filter=_filter_to_pb(**which),
         view=_view_to_pb(full=full),
         heartbeat_interval=None if heartbeat is None else timedelta(seconds=heartbeat),
         max_batch_size=batch_size,
     )
 
 
-def list_request(
-    since: Since,
-    *,
-    types: Iterable[str],
-    scope: values.Scope | None,
-    ids: Iterable[str],
-    conversation: str,
-    full: bool,
-    page_size: int,
-) -> pb.ListChangesRequest:
-    """The request of a page."""
+def list_request(since: Since, *, full: bool, page_size: int, **which: Any) -> pb.ListChangesRequest:
+    """The request of a page; `which` as `_filter_to_pb` takes it."""
     if since == changes.NOW:
         raise convert.invalid("since", 'must be "earliest", a cursor or a time: nothing lies behind now')
     return request(
         pb.ListChangesRequest,
         **({} if since == changes.EARLIEST else _start(since)),
-        filter=_filter_to_pb(types, scope, ids, conversation),
+        filter=_filter_to_pb(**which),
         view=_view_to_pb(full=full),
         page_size=page_size,
     )
@@ -126,7 +109,7 @@ def _start(since: Since) -> dict[str, Any]:
 
 
 def _filter_to_pb(
-    types: Iterable[str], scope: values.Scope | None, ids: Iterable[str], conversation: str
+    *, types: Iterable[str], scope: values.Scope | None, ids: Iterable[str], conversation: str
 ) -> pb.ChangeFilter:
     if isinstance(types, str) or isinstance(ids, str):
         raise convert.invalid("types" if isinstance(types, str) else "ids", "must be a list of texts, not a text")

@@ -8,7 +8,7 @@ import click
 
 from mnemon import _archive_lines as lines
 from mnemon._cli.archive.files import new_file, refuse_existing
-from mnemon._cli.options import scope_options
+from mnemon._cli.options import choice_of, given_of, scope_options
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.session import Session
 from mnemon._values import documents as values
@@ -22,7 +22,7 @@ from mnemon.shared.terminal import echo
 @click.option(
     "--kind",
     "kinds",
-    type=click.Choice([each.value for each in RecordKind]),
+    type=choice_of(RecordKind),
     multiple=True,
     help="Only records of this kind; repeatable.",
 )
@@ -33,21 +33,15 @@ from mnemon.shared.terminal import echo
     default=None,
     help="Only facts of this namespace and those below it, such as user.ada.",
 )
-@click.option("--exact", is_flag=True, help="With --facts-namespace: leave out the namespaces below it.")
+@click.option(
+    "--exact", "exact_namespace", is_flag=True, help="With --facts-namespace: leave out the namespaces below it."
+)
 @click.option("--no-vectors", is_flag=True, help="Omit the vectors; an import computes them again.")
 @click.option("--force", is_flag=True, help="Replace an existing FILE.")
 @scope_options
 @click.pass_obj
 def export_archive(
-    session: Session,
-    path: str,
-    *,
-    kinds: tuple[str, ...],
-    namespace: tuple[str, ...] | None,
-    exact: bool,
-    no_vectors: bool,
-    force: bool,
-    scope: values.Scope,
+    session: Session, /, path: str, *, no_vectors: bool, force: bool, scope: values.Scope, **selection: Any
 ) -> None:
     """Write the contents of the vault to FILE as JSON lines, including vectors; - is standard output.
 
@@ -55,13 +49,8 @@ def export_archive(
     """
     if not force:
         refuse_existing(path, "name another file, or give --force to replace it")
-    archive = session.client.archive.export(
-        kinds=kinds,
-        namespace=namespace or (),
-        exact_namespace=exact,
-        scope=None if scope == values.Scope() else scope,
-        vectors=not no_vectors,
-    )
+    owner = None if scope == values.Scope() else scope
+    archive = session.client.archive.export(scope=owner, vectors=not no_vectors, **given_of(selection))
     with new_file(path) as file:
         summary = _write(session, archive, file)
     counts = [f"{count:,} {kind}" for kind, count in summary["counts"].items()]

@@ -1,6 +1,5 @@
 """The commands for documents, except for the one that stores them."""
 
-import functools
 import json
 import time
 import warnings
@@ -28,22 +27,22 @@ _FIRST_WORDS_CHARACTERS_MAX = 160
 _SERVING = (values.HealthStatus.HEALTHY, values.HealthStatus.STARTING, values.HealthStatus.DEGRADED)
 
 
-def _which_documents(command: Any) -> Any:
-    """`--filter`, `--where` and the scope; the command gets `which`: those given, as arguments of the client."""
-    scopes = {name: click.option(opt.dashed(name), help=text) for name, text in opt.SCOPE_HELP.items()}
-    options = {
+def _which(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of the client that say which documents."""
+    scope = values.Scope(**{name: given.pop(name) or "" for name in opt.SCOPE_HELP})
+    found = opt.which_of(given)
+    return found if scope == values.Scope() else {**found, "scope": scope}
+
+
+_which_documents = opt.collected(
+    "which",
+    {
         "filters": opt.filter_option("documents"),
         "comparisons": opt.where_option("documents", "metadata.year>=2020, agent!=claude"),
-    }
-
-    def with_scope(*args: Any, which: dict[str, Any], **kwargs: Any) -> Any:
-        scope = values.Scope(**{name: which.pop(name, "") for name in opt.SCOPE_HELP})
-        more = {} if scope == values.Scope() else {"scope": scope}
-        return command(*args, which={**which, **more}, **kwargs)
-
-    return opt.which_options({**options, **scopes})(functools.wraps(command)(with_scope))
-
-
+        **{name: click.option(opt.dashed(name), help=text) for name, text in opt.SCOPE_HELP.items()},
+    },
+    _which,
+)
 _lenient_option = click.option(
     "--lenient",
     is_flag=True,

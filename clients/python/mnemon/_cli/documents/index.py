@@ -37,7 +37,7 @@ from mnemon.shared.terminal import echo
 @click.option("--hidden", is_flag=True, help="Include files and folders whose names begin with a dot.")
 @click.option("--no-ignore", is_flag=True, help="Include the files and folders of .gitignore.")
 @click.option("--prune", is_flag=True, help="Remove the documents of files that are gone from the folders.")
-@click.option("--jsonl", is_flag=True, help="Read every input as JSON lines, whatever its name.")
+@click.option("--jsonl", "json_lines", is_flag=True, help="Read every input as JSON lines, whatever its name.")
 @click.option(
     "--id",
     "stdin_id",
@@ -54,21 +54,17 @@ from mnemon.shared.terminal import echo
 @json_option
 def index(
     session: Session,
+    /,
     paths: tuple[str, ...],
     scope: values.Scope,
     ack: str,
     *,
     allow_skipped: bool,
     verbose: bool,
-    globs: tuple[str, ...],
-    hidden: bool,
     no_ignore: bool,
     prune: bool,
-    jsonl: bool,
-    stdin_id: str,
-    id_prefix: str,
     take_over: bool,
-    metadata: dict[str, values.MetadataValue],
+    **given: Any,
 ) -> None:
     """Store files, folders, JSON lines and standard input (-).
 
@@ -78,17 +74,9 @@ def index(
     UTF-8 text, such as PDFs and pictures, are skipped and counted, and the exit code is 1. Documents of files that are
     gone from a folder since it was indexed are named, and removed with --prune.
     """
-    if stdin_id and (STDIN not in paths or jsonl):
+    options = SourceOptions(gitignore=not no_ignore, **given)
+    if options.stdin_id and (STDIN not in paths or options.json_lines):
         raise click.UsageError("--id names the document of standard input: give it with - and without --jsonl")
-    options = SourceOptions(
-        globs,
-        gitignore=not no_ignore,
-        hidden=hidden,
-        json_lines=jsonl,
-        id_prefix=id_prefix,
-        metadata=metadata,
-        stdin_id=stdin_id,
-    )
     inputs = find_inputs(paths, options)
     store, own_scope = session.client.documents, stored_scope(scope, session.client.who_am_i())
     with _Report(session, count_documents(inputs, options), verbose=verbose) as report:

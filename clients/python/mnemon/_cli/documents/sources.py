@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from mnemon._cli.documents.ignored import IgnoredFiles
 from mnemon._cli.imports.markup import text_of_file
-from mnemon._cli.options import STDIN, TEXT_BYTES_MAX
+from mnemon._cli.options import STDIN, TEXT_BYTES_MAX, read_bytes
 from mnemon._cli.progress import count_lines
 from mnemon._json import read_json
 from mnemon._values.documents import SCOPE_FIELDS, Document, MetadataValue, Scope, SearchResult
@@ -168,7 +168,7 @@ def _once(source: Source, seen: set[str], path: str) -> Source:
 
 def _read_text(given: Input, options: SourceOptions) -> Source:
     try:
-        data = _read_bytes(given.path)
+        data = read_bytes(given.path)
     except OSError as error:
         return Unreadable(given.path, error.strerror or type(error).__name__)
     if b"\0" in data:
@@ -183,14 +183,6 @@ def _read_text(given: Input, options: SourceOptions) -> Source:
         return Skipped(given.path, "blank")
     doc_id = given.doc_id or f"stdin-{blake2b(data, digest_size=8).hexdigest()}"
     return Document(options.id_prefix + doc_id, text, {**inner, **_file_metadata(given), **options.metadata})
-
-
-def _read_bytes(path: str) -> bytes:
-    # One byte more than allowed shows that the file is too large, without reading all of it.
-    if path == STDIN:
-        return sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
-    with Path(path).open("rb") as file:
-        return file.read(TEXT_BYTES_MAX + 1)
 
 
 def _file_metadata(given: Input) -> dict[str, MetadataValue]:

@@ -7,11 +7,10 @@ from typing import Any, BinaryIO, TypeAlias
 
 from mnemon._archive_lines import MARK
 from mnemon._cli.imports import chats, facts, graph, mail, markup, rows, sessions
-from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Raw, as_object, damaged
-from mnemon._cli.imports.json_text import LISTS, records
+from mnemon._cli.imports.found import Damaged, Found, Item, LeftOut, Raw, as_object
+from mnemon._cli.imports.json_text import LISTS, each_record, records
 from mnemon._messages.convert import invalid
 from mnemon._values.archive import RecordKind
-from mnemon.shared.errors import InvalidArgumentError
 
 ARCHIVE = "archive"
 """The form of Mnemon's own files."""
@@ -45,18 +44,7 @@ class Form:
 
 def _each(read: Callable[[Raw], Iterable[Found]], lists: tuple[str, ...] = LISTS) -> Reader:
     """The reader of a form whose records stand alone."""
-
-    def read_all(file: BinaryIO, name: str) -> Iterator[Found]:
-        for raw in records(file, lists):
-            if not isinstance(raw, Raw):
-                yield raw
-                continue
-            try:
-                yield from read(raw)
-            except InvalidArgumentError as error:
-                yield damaged(raw, error)
-
-    return read_all
+    return lambda file, name: each_record(file, read, lists)
 
 
 def _facts(about: str, read: Callable[[Raw], Item], fits: Callable[[_Record], bool] = lambda record: False) -> Form:

@@ -11,11 +11,10 @@ from hashlib import sha256
 from typing import Any, BinaryIO
 
 from mnemon._cli.imports.facts import Record, key_of
-from mnemon._cli.imports.found import Found, Item, LeftOut, Place, Raw, as_object, damaged
-from mnemon._cli.imports.json_text import records
+from mnemon._cli.imports.found import Found, Item, LeftOut, Place, Raw, as_object
+from mnemon._cli.imports.json_text import each_record
 from mnemon._messages.convert import invalid
 from mnemon._values.facts import Fact
-from mnemon.shared.errors import InvalidArgumentError
 
 _NAMESPACE = ("knowledge-graph",)
 _FROM, _TO = ("from", "source"), ("to", "target")
@@ -45,8 +44,8 @@ class _Graph:
     entities: dict[str, _Entity] = field(default_factory=dict)
     relations: dict[tuple[str, ...], tuple[Place, dict[str, Any]]] = field(default_factory=dict)
 
-    def add(self, raw: Raw) -> bool:
-        """Adds the entity or the relation of a line; False if it is a header. Raises InvalidArgumentError."""
+    def add(self, raw: Raw) -> Iterator[LeftOut]:
+        """Adds the entity or the relation of a line; a header is left out. Raises InvalidArgumentError."""
         record = as_object(raw)
         kind = record.get("type", record.get("_type"))
         if _named(record, _FROM) and _named(record, _TO):
@@ -54,14 +53,13 @@ class _Graph:
         elif _named(record, _NAME):
             self._describe(raw.place, record)
         elif isinstance(kind, str) and (kind in _HEADERS or kind.startswith("_")):
-            return False
+            yield LeftOut(raw.place, "header")
         elif kind == "relation":
             raise invalid("from", 'is missing, or "to": a relation needs both')
         elif kind == "entity":
             raise invalid("name", "must be the name of the entity")
         else:
             raise invalid("type", 'must be "entity" or "relation"')
-        return True
 
     def _describe(self, place: Place, record: Record) -> None:
         name, observations = key_of(record, _named(record, _NAME)), _observations(record)
@@ -88,15 +86,7 @@ class _Graph:
 def knowledge_graph(file: BinaryIO, name: str) -> Iterator[Found]:
     """The facts of a file: one for each entity, and one for each relation."""
     graph = _Graph()
-    for raw in records(file):
-        if not isinstance(raw, Raw):
-            yield raw
-            continue
-        try:
-            if not graph.add(raw):
-                yield LeftOut(raw.place, "header")
-        except InvalidArgumentError as error:
-            yield damaged(raw, error)
+    yield from each_record(file, graph.add)
     yield from graph.items()
 
 

@@ -8,12 +8,15 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO, TypeVar
 
-from mnemon._cli.imports.found import Damaged, LeftOut, Place, Raw
+from mnemon._cli.imports.found import Damaged, LeftOut, Place, Raw, damaged
 from mnemon._messages.convert import invalid
+from mnemon.shared.errors import InvalidArgumentError
+
+_Found = TypeVar("_Found")
 
 LISTS = ("results", "memories", "items", "edges", "facts", "data")
 """Keys of an API response that hold its records."""
@@ -55,6 +58,20 @@ def records(file: BinaryIO, lists: tuple[str, ...] = LISTS) -> Iterator[Raw | Le
     with text_of(file) as text:
         for part, line in _parts(text):
             yield from _Values(part, line).records(lists)
+
+
+def each_record(
+    file: BinaryIO, read: Callable[[Raw], Iterable[_Found]], lists: tuple[str, ...] = LISTS
+) -> Iterator[_Found | LeftOut | Damaged]:
+    """What `read` makes of each record. One that it refuses with InvalidArgumentError is damaged."""
+    for raw in records(file, lists):
+        if not isinstance(raw, Raw):
+            yield raw
+            continue
+        try:
+            yield from read(raw)
+        except InvalidArgumentError as error:
+            yield damaged(raw, error)
 
 
 def _parts(text: TextIO) -> Iterator[tuple[str, int]]:

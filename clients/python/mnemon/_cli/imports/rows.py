@@ -7,8 +7,8 @@ from hashlib import blake2b
 from typing import Any, BinaryIO
 
 from mnemon._cli.imports.facts import key_of, time_of
-from mnemon._cli.imports.found import Damaged, Found, Item, Place, Raw, as_object, damaged
-from mnemon._cli.imports.json_text import has_bad_bytes, records, text_of
+from mnemon._cli.imports.found import Damaged, Found, Item, Place, Raw, as_object
+from mnemon._cli.imports.json_text import each_record, has_bad_bytes, text_of
 from mnemon._cli.imports.metadata import exact, metadata_of, shown
 from mnemon._messages.convert import invalid
 from mnemon._values.documents import Document
@@ -55,14 +55,7 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Found]:
 def json_rows(file: BinaryIO, name: str) -> Iterator[Found]:
     """The objects of a file of JSON lines, or of a list."""
     rows = _Rows(name)
-    for raw in records(file, ()):
-        if not isinstance(raw, Raw):
-            yield raw
-            continue
-        try:
-            yield rows.item(raw.place, as_object(raw))
-        except InvalidArgumentError as error:
-            yield damaged(raw, error)
+    return each_record(file, lambda raw: [rows.item(raw.place, as_object(raw))], ())
 
 
 class _Rows:

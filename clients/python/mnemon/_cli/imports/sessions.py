@@ -8,10 +8,9 @@ from typing import Any, BinaryIO
 
 from mnemon._cli.imports.chats import OTHER_ROLE, message, texts_of
 from mnemon._cli.imports.facts import time_of
-from mnemon._cli.imports.found import Found, LeftOut, Place, Raw, as_object, damaged
-from mnemon._cli.imports.json_text import records
+from mnemon._cli.imports.found import Found, LeftOut, Place, Raw, as_object
+from mnemon._cli.imports.json_text import each_record
 from mnemon._messages.convert import invalid
-from mnemon.shared.errors import InvalidArgumentError
 
 _MARKS = ("isMeta", "isSidechain", "isCompactSummary")
 _ADDED = ("<command-", "<local-command-", "<system-reminder>")
@@ -45,20 +44,18 @@ def claude_code(raw: Raw) -> Iterator[Found]:
 def codex(file: BinaryIO, name: str) -> Iterator[Found]:
     """The messages of a session of Codex. A message has no id of its own: its line is part of the document's id."""
     session: dict[str, Any] = {}
-    for raw in records(file, ()):
-        if not isinstance(raw, Raw):
-            yield raw
-            continue
-        try:
-            record = as_object(raw)
-            # The first line is the session itself; in older files, without an envelope.
-            payload = record["payload"] if isinstance(record.get("payload"), dict) else record
-            if record.get("type") == "session_meta" or (not session and "type" not in record and "id" in record):
-                session = session or payload
-            else:
-                yield _codex_message(raw.place, record, payload, session)
-        except InvalidArgumentError as error:
-            yield damaged(raw, error)
+
+    def read(raw: Raw) -> Iterator[Found]:
+        nonlocal session
+        record = as_object(raw)
+        # The first line is the session itself; in older files, without an envelope.
+        payload = record["payload"] if isinstance(record.get("payload"), dict) else record
+        if record.get("type") == "session_meta" or (not session and "type" not in record and "id" in record):
+            session = session or payload
+        else:
+            yield _codex_message(raw.place, record, payload, session)
+
+    return each_record(file, read, ())
 
 
 def _codex_message(place: Place, record: dict[str, Any], payload: dict[str, Any], session: dict[str, Any]) -> Found:

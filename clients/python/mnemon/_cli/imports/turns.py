@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 from mnemon._cli.imports.facts import time_of
 from mnemon._cli.imports.forms import FORMS, Form, packed_as
 from mnemon._cli.imports.found import Damaged, Item, LeftOut, Place, Raw, as_object, damaged
-from mnemon._cli.imports.json_text import has_bad_bytes, records, text_of
+from mnemon._cli.imports.json_text import each_record, has_bad_bytes, records, text_of
 from mnemon._cli.imports.rows import file_head
 from mnemon._cli.imports.transcripts import Line, lines_of, style_of
 from mnemon._messages.conversations import message_of
@@ -123,15 +123,10 @@ def _messages(file: BinaryIO, source: Source) -> Turns:
     """JSON messages, one after another, in a list, or in objects with a list of `messages`."""
     numbers = _Numbers(source)
     unnamed = 0
-    for raw in records(file, ()):
-        if not isinstance(raw, Raw):
-            yield raw
-            continue
-        try:
-            record = as_object(raw)
-        except InvalidArgumentError as error:
-            yield damaged(raw, error)
-            continue
+
+    def read(raw: Raw) -> Turns:
+        nonlocal unnamed
+        record = as_object(raw)
         messages, conversation = [record], _first(record, _CONVERSATION_IDS)
         if isinstance(record.get("messages"), list):
             messages, conversation = record["messages"], conversation or _first(record, _MESSAGE_IDS)
@@ -143,6 +138,8 @@ def _messages(file: BinaryIO, source: Source) -> Turns:
                 yield _said(Raw(raw.place, said), conversation or source.conversation, numbers)
             except InvalidArgumentError as error:
                 yield damaged(Raw(raw.place, said), error)
+
+    return each_record(file, read, ())
 
 
 def _said(raw: Raw, conversation: str, numbers: "_Numbers") -> Turn:
