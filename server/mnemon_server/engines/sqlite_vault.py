@@ -168,7 +168,7 @@ class SQLiteVault:
         opening = partial(self._scanners.open, table.tables)
         writing = Mutations(table, journal, self._connections, opening, versions)
         self._collections[collection] = SQLiteCollection(
-            table, writing, self._connections, self.subscribe, ranking=self._ranking
+            writing, self._connections, self.subscribe, ranking=self._ranking
         )
         return writing
 

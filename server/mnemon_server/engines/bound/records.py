@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Unpack
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from mnemon_server.engines.promises.values import (
     DocumentWrite,
     Excerpt,
     FieldsOnly,
-    Fits,
     KeywordScores,
+    Page,
+    Parts,
     PassageIds,
     PassageLocation,
     RecordStats,
@@ -277,20 +278,11 @@ class BoundRecords:
 
     # Reads
 
-    def get_documents(
-        self,
-        doc_ids: Sequence[str],
-        *,
-        vectors: bool = False,
-        fields_only: FieldsOnly = False,
-        fits: Fits | None = None,
-    ) -> list[Document | None]:
+    def get_documents(self, doc_ids: Sequence[str], **parts: Unpack[Parts]) -> list[Document | None]:
         """See RecordEngine."""
         # Before `fits` hears of them: what is not read must take no room.
         seen = self._boundary.admitted(self._records, doc_ids)
-        found = self._records.get_documents(
-            [doc_id for doc_id in doc_ids if doc_id in seen], vectors=vectors, fields_only=fields_only, fits=fits
-        )
+        found = self._records.get_documents([doc_id for doc_id in doc_ids if doc_id in seen], **parts)
         by_id = {document.doc_id: self._as_shown(document) for document in found if document is not None}
         return [by_id.get(doc_id) for doc_id in doc_ids]
 
@@ -299,29 +291,9 @@ class BoundRecords:
         # `get_documents` tells whether it exists for the caller.
         return None
 
-    def list_documents(
-        self,
-        where: RecordFilter,
-        *,
-        after: int = 0,
-        limit: int,
-        skip: int = 0,
-        vectors: bool = False,
-        descending: bool = False,
-        fields_only: FieldsOnly = False,
-        fits: Fits | None = None,
-    ) -> list[tuple[int, Document]]:
+    def list_documents(self, where: RecordFilter, **page: Unpack[Page]) -> list[tuple[int, Document]]:
         """See RecordEngine."""
-        rows = self._records.list_documents(
-            self._boundary.where(where),
-            after=after,
-            limit=limit,
-            skip=skip,
-            vectors=vectors,
-            descending=descending,
-            fields_only=fields_only,
-            fits=fits,
-        )
+        rows = self._records.list_documents(self._boundary.where(where), **page)
         return [(position, self._as_shown(document)) for position, document in rows] if self._bounds.hidden else rows
 
     def _as_shown(self, document: Document) -> Document:

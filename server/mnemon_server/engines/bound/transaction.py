@@ -1,6 +1,7 @@
 """A collection inside a transaction, limited to the records that a caller may see."""
 
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 from mnemon_server.domain.access.bounds import Bounds
 from mnemon_server.domain.changes import ChangeType
@@ -11,7 +12,7 @@ from mnemon_server.domain.records import BulkDeleteReceipt, Scope, WriteReceipt
 from mnemon_server.engines.bound.records import Boundary, both
 from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
-from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, FieldsOnly
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, Page, Parts
 
 
 class BoundRecordTransaction:
@@ -21,33 +22,17 @@ class BoundRecordTransaction:
         self._records = records
         self._boundary = Boundary(collection, bounds)
 
-    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+    def get_documents(self, doc_ids: Sequence[str], **parts: Unpack[Parts]) -> list[Document | None]:
         """See RecordTransaction."""
-        found = self._records.get_documents(doc_ids, vectors=vectors)
+        found = self._records.get_documents(doc_ids, **parts)
         if self._boundary.reads_origins:
             seen = self._boundary.admitted(self._records, doc_ids)
             return [document if document and document.doc_id in seen else None for document in found]
         return [document if document and self._boundary.admits(document) else None for document in found]
 
-    def list_documents(
-        self,
-        where: RecordFilter,
-        *,
-        after: int = 0,
-        limit: int,
-        vectors: bool = False,
-        descending: bool = False,
-        fields_only: FieldsOnly = False,
-    ) -> list[tuple[int, Document]]:
+    def list_documents(self, where: RecordFilter, **page: Unpack[Page]) -> list[tuple[int, Document]]:
         """See RecordTransaction."""
-        return self._records.list_documents(
-            self._boundary.where(where),
-            after=after,
-            limit=limit,
-            vectors=vectors,
-            descending=descending,
-            fields_only=fields_only,
-        )
+        return self._records.list_documents(self._boundary.where(where), **page)
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordTransaction."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Unpack
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from mnemon_server.engines.promises.values import (
     FieldsOnly,
     Fits,
     KeywordScores,
+    Parts,
     PassageIds,
     PassageLocation,
     RecordStats,
@@ -71,14 +72,7 @@ class PastRecords:
 
     # Documents
 
-    def get_documents(
-        self,
-        doc_ids: Sequence[str],
-        *,
-        vectors: bool = False,
-        fields_only: FieldsOnly = False,
-        fits: Fits | None = None,
-    ) -> list[Document | None]:
+    def get_documents(self, doc_ids: Sequence[str], **parts: Unpack[Parts]) -> list[Document | None]:
         """See RecordEngine."""
         named = Condition("id", Operator.IN, tuple(dict.fromkeys(doc_ids)))
         where = self._unchanged(replace(_ANY, expression=named))
@@ -87,7 +81,7 @@ class PastRecords:
         past = self._past.of([doc_id for doc_id in doc_ids if doc_id not in present])
         known = present | past.keys()
         wanted = [_Row(0, doc_id, past.get(doc_id)) for doc_id in dict.fromkeys(doc_ids) if doc_id in known]
-        read = self._read(wanted, vectors=vectors, fields_only=fields_only, fits=fits)
+        read = self._read(wanted, **parts)
         return [read.get(doc_id) for doc_id in doc_ids]
 
     def get_small_document(self, doc_id: str, *, fields_only: FieldsOnly = False) -> Document | None:
@@ -102,14 +96,12 @@ class PastRecords:
         after: int = 0,
         limit: int,
         skip: int = 0,
-        vectors: bool = False,
         descending: bool = False,
-        fields_only: FieldsOnly = False,
-        fits: Fits | None = None,
+        **parts: Unpack[Parts],
     ) -> list[tuple[int, Document]]:
         """See RecordEngine. A page may be longer by records that have the same position, which an import may give."""
         rows = self._rows(where, after=after, limit=limit, skip=skip, descending=descending)
-        read = self._read(rows, vectors=vectors, fields_only=fields_only, fits=fits)
+        read = self._read(rows, **parts)
         found = []
         for row in rows:
             document = read.get(row.doc_id)
@@ -142,7 +134,12 @@ class PastRecords:
         return self._records.has_metadata_key(key, like=like) or self._has_key(key, like=like)
 
     def _read(
-        self, rows: Sequence[_Row], *, vectors: bool, fields_only: FieldsOnly, fits: Fits | None
+        self,
+        rows: Sequence[_Row],
+        *,
+        vectors: bool = False,
+        fields_only: FieldsOnly = False,
+        fits: Fits | None = None,
     ) -> dict[str, Document]:
         """The documents of these rows by id, in their order, up to the first that does not fit."""
         found: dict[str, Document] = {}

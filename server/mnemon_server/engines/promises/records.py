@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import Document
@@ -18,9 +18,10 @@ from mnemon_server.engines.promises.values import (
     DocumentWrite,
     Excerpt,
     FieldsOnly,
-    Fits,
     IndexPosition,
     KeywordScores,
+    Page,
+    Parts,
     PassageIds,
     PassageLocation,
     RecordStats,
@@ -113,19 +114,10 @@ class RecordEngine(Protocol):
     ) -> Future[BulkDeleteReceipt]:
         """Removes all matching documents in one transaction. Their changes share one commit."""
 
-    def get_documents(
-        self,
-        doc_ids: Sequence[str],
-        *,
-        vectors: bool = False,
-        fields_only: FieldsOnly = False,
-        fits: Fits | None = None,
-    ) -> list[Document | None]:
+    def get_documents(self, doc_ids: Sequence[str], **parts: Unpack[Parts]) -> list[Document | None]:
         """The documents with these ids, hidden ones included, in the given order; None for each that does not exist.
 
-        `fields_only` (see its type) leaves out content, metadata and, unless `vectors` is set, passages. `fits` is
-        called once for each existing document, in the order of the ids, with the size of what would be read. A document
-        that it rejects is None in the result.
+        A document that `fits` rejects is None in the result.
         """
 
     def get_small_document(self, doc_id: str, *, fields_only: FieldsOnly = False) -> Document | None:
@@ -135,23 +127,11 @@ class RecordEngine(Protocol):
         None if the document is larger, does not exist or cannot be read: `get_documents` tells which.
         """
 
-    def list_documents(
-        self,
-        where: RecordFilter,
-        *,
-        after: int = 0,
-        limit: int,
-        skip: int = 0,
-        vectors: bool = False,
-        descending: bool = False,
-        fields_only: FieldsOnly = False,
-        fits: Fits | None = None,
-    ) -> list[tuple[int, Document]]:
+    def list_documents(self, where: RecordFilter, **page: Unpack[Page]) -> list[tuple[int, Document]]:
         """Up to `limit` matching documents with their positions, in the order of first indexing.
 
-        `after` is the position of the last document seen; 0 to begin. Replacing a document keeps its position, so pages
-        neither repeat nor skip a document that exists throughout. `skip` is the number of matching documents to pass
-        over first; `descending` reverses the order. The first document that `fits` rejects ends the result.
+        Replacing a document keeps its position, so pages neither repeat nor skip a document that exists throughout. The
+        first document that `fits` rejects ends the result.
         """
 
     def distinct_texts(
@@ -291,19 +271,10 @@ class RecordTransaction(Protocol):
     writes must be None.
     """
 
-    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+    def get_documents(self, doc_ids: Sequence[str], **parts: Unpack[Parts]) -> list[Document | None]:
         """See RecordEngine."""
 
-    def list_documents(
-        self,
-        where: RecordFilter,
-        *,
-        after: int = 0,
-        limit: int,
-        vectors: bool = False,
-        descending: bool = False,
-        fields_only: FieldsOnly = False,
-    ) -> list[tuple[int, Document]]:
+    def list_documents(self, where: RecordFilter, **page: Unpack[Page]) -> list[tuple[int, Document]]:
         """See RecordEngine."""
 
     def count_documents(self, where: RecordFilter) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Required, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,31 @@ Visible = Callable[[Document], bool]
 """Whether a writer sees a stored document. Asked within the transaction, on the writer's thread."""
 FieldsOnly = bool | frozenset[str]
 """True returns documents with their collection's own fields only. A set of names leaves all other text fields empty."""
+
+
+class Parts(TypedDict, total=False):
+    """What is read of documents."""
+
+    vectors: bool
+    """With the vectors of their passages."""
+    fields_only: FieldsOnly
+    """Without content, metadata and, unless `vectors` is set, passages."""
+    fits: Fits | None
+    """Called once for each existing document, in order, with the size of what would be read."""
+
+
+class Page(Parts, total=False):
+    """Which documents of a list are read, and what of them."""
+
+    after: int
+    """The position of the last document seen; 0 to begin."""
+    limit: Required[int]
+    skip: int
+    """The number of matching documents to pass over first."""
+    descending: bool
+    """In the reverse order."""
+
+
 SMALL_BYTES = 4_096
 """Documents up to this size are small; see RecordEngine.get_small_document."""
 EXCERPT_CHARACTERS_MAX, OPENING_CHARACTERS_MAX = 16_384, 256

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 import apsw
 
-from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import MnemonError
-from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.history import Author, HistorySettings
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
-from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, IndexPosition, RecordStats, Visible
+from mnemon_server.engines.promises.values import DocumentWrite, IndexPosition, RecordStats
 from mnemon_server.engines.sqlite import journal, requests
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
@@ -24,6 +24,8 @@ from mnemon_server.engines.sqlite.tables import stored_heads
 from mnemon_server.engines.sqlite.vector_blocks import VectorPacking
 from mnemon_server.engines.sqlite.vectors import VectorScanner
 from mnemon_server.ranking.heads import Heads
+
+R = TypeVar("R", WriteReceipt, BulkDeleteReceipt)
 
 LOADED_TOGETHER_MIN = 100_000
 """With this many passages, vectors and the passages of each document are loaded at the same time. With fewer, a
@@ -68,9 +70,7 @@ class Mutations(Follower):
 
     def put(self, connection: apsw.Connection, write: DocumentWrite, digest: bytes) -> WriteReceipt:
         """See RecordEngine.put_document."""
-        return self._once(
-            connection, write.request, lambda effects: self.writes.put(connection, effects, write, digest)
-        )
+        return self.once(connection, write.request, WriteReceipt, partial(self.writes.put, write=write, digest=digest))
 
     def put_each(
         self, connection: apsw.Connection, writes: Sequence[DocumentWrite], digests: Sequence[bytes]
@@ -124,60 +124,24 @@ class Mutations(Follower):
                 raise
             return error
 
-    def update(self, connection: apsw.Connection, update: DocumentUpdate) -> WriteReceipt:
-        """See RecordEngine.update_document."""
-        return self._once(connection, update.request, lambda effects: self.writes.update(connection, effects, update))
-
-    def delete(
-        self,
-        connection: apsw.Connection,
-        doc_id: str,
-        request: RequestKey | None,
-        expected_revision: int | None,
-        change: ChangeType,
-        visible: Visible | None,
-        author: Author,
-    ) -> WriteReceipt:
-        """See RecordEngine.delete_document."""
-
-        def delete(effects: Effects) -> WriteReceipt:
-            return self.writes.delete(
-                connection, effects, doc_id, change, expected_revision=expected_revision, visible=visible
-            )
-
-        return self._once(connection, request, delete, author)
-
-    def delete_matching(
-        self,
-        connection: apsw.Connection,
-        where: RecordFilter,
-        request: RequestKey | None,
-        change: ChangeType,
-        author: Author,
-    ) -> BulkDeleteReceipt:
-        """See RecordEngine.delete_documents."""
-        operation = self._journal.begin(request, author=author)
-        if (answer := requests.stored_answer(connection, request, operation.now)) is not None:
-            return requests.bulk_from_answer(answer)
-        effects = self.begin(operation)
-        receipt = self.writes.delete_matching(connection, effects, where, change)
-        requests.store_answer(connection, request, requests.bulk_to_answer(receipt), operation.now)
-        self.stage(effects)
-        self._journal.stage(operation)
-        return receipt
-
-    def _once(
+    def once(
         self,
         connection: apsw.Connection,
         request: RequestKey | None,
-        perform: Callable[[Effects], WriteReceipt],
+        kind: type[R],
+        perform: Callable[[apsw.Connection, Effects], R],
         author: Author | None = None,
-    ) -> WriteReceipt:
+    ) -> R:
+        """The receipt of a call, of the given kind. A repeated request has no effect, and gets its first receipt.
+
+        Raises:
+            RequestIdReusedError: the id was used for another request.
+        """
         operation = self._journal.begin(request, author=author)
         if (answer := requests.stored_answer(connection, request, operation.now)) is not None:
-            return requests.receipt_from_answer(answer)
+            return requests.receipt_from_answer(kind, answer)
         effects = self.begin(operation)
-        receipt = perform(effects)
+        receipt = perform(connection, effects)
         if request is not None:
             requests.store_answer(connection, request, requests.receipt_to_answer(receipt), operation.now)
         self.stage(effects)

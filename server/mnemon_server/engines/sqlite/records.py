@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
+from typing import TypeVar, Unpack
 
 import apsw
 import numpy as np
@@ -13,7 +15,7 @@ from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.history import current_author
+from mnemon_server.domain.history import Author, current_author
 from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
@@ -25,9 +27,10 @@ from mnemon_server.engines.promises.values import (
     DocumentWrite,
     Excerpt,
     FieldsOnly,
-    Fits,
     IndexPosition,
     KeywordScores,
+    Page,
+    Parts,
     PassageIds,
     PassageLocation,
     RecordStats,
@@ -39,7 +42,7 @@ from mnemon_server.engines.promises.values import (
 from mnemon_server.engines.sqlite import journal
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.distinct import distinct_texts
-from mnemon_server.engines.sqlite.documents import DocumentTable
+from mnemon_server.engines.sqlite.document_writes import Effects
 from mnemon_server.engines.sqlite.filters.plan import filter_passages, matching_few_passages, matching_passages
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
@@ -85,26 +88,58 @@ def read_excerpts(
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
+R = TypeVar("R", WriteReceipt, BulkDeleteReceipt)
+
 Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
 
 
-class SQLiteCollection:
+class RecordReads:
+    """What a collection and one inside a transaction read in the same way; see RecordEngine."""
+
+    def __init__(self, mutations: Mutations, lend: Callable[[], AbstractContextManager[apsw.Connection]]) -> None:
+        """`lend` lends the connection on which to read."""
+        self._mutations, self._lend = mutations, lend
+        self._table = mutations.table
+
+    def get_documents(self, doc_ids: Sequence[str], **parts: Unpack[Parts]) -> list[Document | None]:
+        """See RecordEngine."""
+        with self._lend() as connection:
+            return self._table.by_ids(connection, doc_ids, **parts)
+
+    def list_documents(self, where: RecordFilter, **page: Unpack[Page]) -> list[tuple[int, Document]]:
+        """See RecordEngine."""
+        with self._lend() as connection:
+            return self._table.page(connection, where, **page)
+
+    def count_documents(self, where: RecordFilter) -> int:
+        """See RecordEngine."""
+        with self._lend() as connection:
+            return self._table.count(connection, where)
+
+    def sourced(self, scope: Scope) -> Scope:
+        """See RecordEngine."""
+        return scope
+
+    def may_change(self, scope: Scope) -> bool:
+        """See RecordEngine."""
+        return True
+
+    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
+        """See RecordEngine."""
+        with self._lend() as connection:
+            return self._mutations.related(connection, query)
+
+
+class SQLiteCollection(RecordReads):
     """See RecordEngine. Belongs to a vault, which opens and closes it."""
 
     guard = None
 
     def __init__(
-        self,
-        table: DocumentTable,
-        mutations: Mutations,
-        connections: Connections,
-        subscribe: Subscribe,
-        *,
-        ranking: RankingSettings,
+        self, mutations: Mutations, connections: Connections, subscribe: Subscribe, *, ranking: RankingSettings
     ) -> None:
-        self._table = table
-        self._tables = table.tables
-        self._mutations = mutations
+        super().__init__(mutations, connections.lend)
+        self._tables, self._writes = self._table.tables, mutations.writes
         self._connections = connections
         self._subscribe = subscribe
         self._ranking = ranking
@@ -128,7 +163,7 @@ class SQLiteCollection:
 
     def update_document(self, update: DocumentUpdate) -> Future[WriteReceipt]:
         """See RecordEngine."""
-        return self._connections.submit(lambda connection: self._mutations.update(connection, update))
+        return self._once(update.request, WriteReceipt, partial(self._writes.update, update=update))
 
     def delete_document(
         self,
@@ -140,12 +175,10 @@ class SQLiteCollection:
         visible: Visible | None = None,
     ) -> Future[WriteReceipt]:
         """See RecordEngine."""
-        author = current_author.get()
-        return self._connections.submit(
-            lambda connection: self._mutations.delete(
-                connection, doc_id, request, expected_revision, change, visible, author
-            )
+        delete = partial(
+            self._writes.delete, doc_id=doc_id, change=change, expected_revision=expected_revision, visible=visible
         )
+        return self._once(request, WriteReceipt, delete, current_author.get())
 
     def delete_documents(
         self,
@@ -155,9 +188,18 @@ class SQLiteCollection:
         change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
     ) -> Future[BulkDeleteReceipt]:
         """See RecordEngine."""
-        author = current_author.get()
+        delete = partial(self._writes.delete_matching, where=where, change=change)
+        return self._once(request, BulkDeleteReceipt, delete, current_author.get())
+
+    def _once(
+        self,
+        request: RequestKey | None,
+        kind: type[R],
+        perform: Callable[[apsw.Connection, Effects], R],
+        author: Author | None = None,
+    ) -> Future[R]:
         return self._connections.submit(
-            lambda connection: self._mutations.delete_matching(connection, where, request, change, author)
+            lambda connection: self._mutations.once(connection, request, kind, perform, author)
         )
 
     def set_index_position(self, index: str, position: IndexPosition) -> Future[None]:
@@ -176,18 +218,6 @@ class SQLiteCollection:
 
     # Reads
 
-    def get_documents(
-        self,
-        doc_ids: Sequence[str],
-        *,
-        vectors: bool = False,
-        fields_only: FieldsOnly = False,
-        fits: Fits | None = None,
-    ) -> list[Document | None]:
-        """See RecordEngine."""
-        with self._connections.lend() as connection:
-            return self._table.by_ids(connection, doc_ids, vectors=vectors, fields_only=fields_only, fits=fits)
-
     def get_small_document(self, doc_id: str, *, fields_only: FieldsOnly = False) -> Document | None:
         """See RecordEngine."""
         rows = self._connections.fetch_at_once(self._table.small(fields_only), (doc_id,))
@@ -198,62 +228,31 @@ class SQLiteCollection:
         except UNREADABLE:
             return None
 
-    def list_documents(
-        self,
-        where: RecordFilter,
-        *,
-        after: int = 0,
-        limit: int,
-        skip: int = 0,
-        vectors: bool = False,
-        descending: bool = False,
-        fields_only: FieldsOnly = False,
-        fits: Fits | None = None,
-    ) -> list[tuple[int, Document]]:
-        """See RecordEngine."""
-        with self._connections.lend() as connection:
-            return self._table.page(
-                connection,
-                where,
-                after=after,
-                limit=limit,
-                skip=skip,
-                vectors=vectors,
-                descending=descending,
-                fields_only=fields_only,
-                fits=fits,
-            )
-
     def distinct_texts(
         self, field: str, *, after: str = "", within: tuple[str, str] | None = None, limit: int
     ) -> list[str]:
         """See RecordEngine."""
-        with self._connections.lend() as connection:
+        with self._lend() as connection:
             return distinct_texts(connection, self._tables, field, after=after, within=within, limit=limit)
-
-    def count_documents(self, where: RecordFilter) -> int:
-        """See RecordEngine."""
-        with self._connections.lend() as connection:
-            return self._table.count(connection, where)
 
     def has_metadata_key(self, key: str, *, like: MetadataValue | None = None) -> bool:
         """See RecordEngine."""
-        with self._connections.lend() as connection:
+        with self._lend() as connection:
             return self._table.has_metadata_key(connection, key, like)
 
     def match_passages(self, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""
-        with self._connections.lend() as connection:
+        with self._lend() as connection:
             return matching_passages(connection, self._tables, self._mutations.passages, where)
 
     def match_few_passages(self, where: RecordFilter, *, limit: int) -> PassageIds | None:
         """See RecordEngine."""
-        with self._connections.lend() as connection:
+        with self._lend() as connection:
             return matching_few_passages(connection, self._tables, self._mutations.passages, where, limit)
 
     def filter_passages(self, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""
-        with self._connections.lend() as connection:
+        with self._lend() as connection:
             return filter_passages(connection, self._tables, passage_ids, where)
 
     def scan_vectors(self, query: Vector, among: PassageIds | None = None, *, exact: int = EXACT_BEST) -> Scores:
@@ -276,21 +275,8 @@ class SQLiteCollection:
         """See RecordEngine."""
         if not self._tables.collection.words:
             return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
-        with self._connections.lend() as connection:
+        with self._lend() as connection:
             return self._tables.keywords.search(connection, query, among, context_weight=self._ranking.context_weight)
-
-    def sourced(self, scope: Scope) -> Scope:
-        """See RecordEngine."""
-        return scope
-
-    def may_change(self, scope: Scope) -> bool:
-        """See RecordEngine."""
-        return True
-
-    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
-        """See RecordEngine."""
-        with self._connections.lend() as connection:
-            return self._mutations.related(connection, query)
 
     def locate_passages(self, passage_ids: Sequence[int]) -> list[PassageLocation]:
         """See RecordEngine."""
@@ -299,7 +285,7 @@ class SQLiteCollection:
             f" AS p ON p.id = wanted.value CROSS JOIN {self._tables.documents} AS d ON d.position = p.position"
             " WHERE d.hidden = 0"
         )
-        with self._connections.lend() as connection:
+        with self._lend() as connection:
             rows = fetch(connection, statement, (id_array(passage_ids),))
         found = {row[0]: PassageLocation(*row) for row in rows}
         return [found[passage_id] for passage_id in passage_ids if passage_id in found]
@@ -307,7 +293,7 @@ class SQLiteCollection:
     def read_excerpts(self, passage_ids: Sequence[int], *, metadata_keys: Sequence[str] = ()) -> dict[int, Excerpt]:
         """See RecordEngine."""
         try:
-            with self._connections.lend() as connection:
+            with self._lend() as connection:
                 return read_excerpts(connection, self._tables, passage_ids, metadata_keys)
         except (UnicodeDecodeError, apsw.CorruptError, apsw.SQLError):
             # Reading whole documents raises an error that names the damaged one.
@@ -316,17 +302,17 @@ class SQLiteCollection:
 
     def changes_after(self, sequence: int, *, limit: int) -> list[DocumentChange]:
         """See RecordEngine."""
-        with self._connections.lend() as connection:
+        with self._lend() as connection:
             return journal.after(connection, self._table, sequence, limit)
 
     def count_changes_after(self, sequence: int) -> int:
         """See RecordEngine."""
-        with self._connections.lend() as connection:
+        with self._lend() as connection:
             return journal.count_after(connection, self._tables, sequence)
 
     def index_position(self, index: str) -> IndexPosition:
         """See RecordEngine."""
-        with self._connections.lend() as connection:
+        with self._lend() as connection:
             return journal.position(connection, self._tables, index)
 
     def stats(self) -> RecordStats:
@@ -337,7 +323,7 @@ class SQLiteCollection:
 
     def index_removals(self, index: str) -> int:
         """See RecordEngine."""
-        with self._connections.lend() as connection:
+        with self._lend() as connection:
             return journal.removed(connection, self._table.tables, index)
 
     def removals_pending(self) -> int:

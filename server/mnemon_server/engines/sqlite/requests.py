@@ -1,8 +1,9 @@
 """Stores the answers to request ids, so that a repeated write has no effect."""
 
 import json
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
@@ -98,53 +99,26 @@ def forget_expired(connection: apsw.Connection, now: int) -> None:
     )
 
 
-def receipt_to_answer(receipt: WriteReceipt) -> dict[str, Any]:
-    """A write receipt as JSON values."""
-    return {
-        "id": receipt.id,
-        "outcome": receipt.outcome.value,
-        "revision": receipt.revision,
-        "commit_time": to_microseconds(receipt.commit_time),
-        "sequence": receipt.sequence,
-    }
+Receipt: TypeAlias = WriteReceipt | BulkDeleteReceipt | TransactionReceipt
+R = TypeVar("R", WriteReceipt, BulkDeleteReceipt, TransactionReceipt)
+
+_STORED = {
+    kind: [each.name for each in fields(kind) if each.name != "replayed"]
+    for kind in (WriteReceipt, BulkDeleteReceipt, TransactionReceipt)
+}
+"""The fields that are stored of each kind of receipt."""
+_DECODERS: Mapping[str, Callable[[Any], Any]] = {"outcome": WriteOutcome, "commit_time": from_microseconds}
 
 
-def receipt_from_answer(answer: dict[str, Any]) -> WriteReceipt:
+def receipt_to_answer(receipt: Receipt) -> dict[str, Any]:
+    """A receipt as JSON values."""
+    answer = {name: getattr(receipt, name) for name in _STORED[type(receipt)]}
+    if "commit_time" in answer:
+        answer["commit_time"] = to_microseconds(answer["commit_time"])
+    return answer
+
+
+def receipt_from_answer(kind: type[R], answer: dict[str, Any]) -> R:
     """The receipt that `receipt_to_answer` wrote, marked as replayed."""
-    return WriteReceipt(
-        id=answer["id"],
-        outcome=WriteOutcome(answer["outcome"]),
-        revision=answer["revision"],
-        commit_time=from_microseconds(answer["commit_time"]),
-        replayed=True,
-        sequence=answer["sequence"],
-    )
-
-
-def bulk_to_answer(receipt: BulkDeleteReceipt) -> dict[str, Any]:
-    """A bulk receipt as JSON values."""
-    return {"deleted_count": receipt.deleted_count, "sequence": receipt.sequence}
-
-
-def bulk_from_answer(answer: dict[str, Any]) -> BulkDeleteReceipt:
-    """The receipt that `bulk_to_answer` wrote, marked as replayed."""
-    return BulkDeleteReceipt(answer["deleted_count"], replayed=True, sequence=answer["sequence"])
-
-
-def transaction_to_answer(receipt: TransactionReceipt) -> dict[str, Any]:
-    """A transaction's receipt as JSON values."""
-    return {
-        "answer": receipt.answer,
-        "commit_time": to_microseconds(receipt.commit_time),
-        "sequence": receipt.sequence,
-    }
-
-
-def transaction_from_answer(answer: dict[str, Any]) -> TransactionReceipt:
-    """The receipt that `transaction_to_answer` wrote, marked as replayed."""
-    return TransactionReceipt(
-        answer=answer["answer"],
-        commit_time=from_microseconds(answer["commit_time"]),
-        sequence=answer["sequence"],
-        replayed=True,
-    )
+    values = {name: _DECODERS[name](value) if name in _DECODERS else value for name, value in answer.items()}
+    return kind(**values, replayed=True)

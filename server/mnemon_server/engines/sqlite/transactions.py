@@ -1,6 +1,7 @@
 """Transactions of a vault: programs that read and write on the writer's thread, with all writes in one commit."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 
 import apsw
@@ -8,18 +9,17 @@ import apsw
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.collections import Collection
-from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest, scope_values
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.history import Author
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
-from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
-from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, FieldsOnly, Visible
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, Visible
 from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.sqlite import requests, tombstones, values
 from mnemon_server.engines.sqlite.connections import Removals
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.mutations import Mutations
+from mnemon_server.engines.sqlite.records import RecordReads
 
 Program = Callable[[VaultTransaction], str]
 
@@ -38,14 +38,14 @@ class Transactions:
         """See Vault.transact."""
         operation = self._journal.begin(request, author=author)
         if (answer := requests.stored_answer(connection, request, operation.now)) is not None:
-            return requests.transaction_from_answer(answer)
+            return requests.receipt_from_answer(TransactionReceipt, answer)
         transaction = SQLiteTransaction(connection, operation, self._journal, self._collections)
         receipt = TransactionReceipt(
             answer=program(transaction),
             commit_time=transaction.now,
             sequence=operation.sequence or self._journal.head,
         )
-        requests.store_answer(connection, request, requests.transaction_to_answer(receipt), operation.now)
+        requests.store_answer(connection, request, requests.receipt_to_answer(receipt), operation.now)
         self._removals.stage(records=transaction.stage())
         return receipt
 
@@ -124,64 +124,18 @@ class SQLiteTransaction:
         return self._forgotten_changes + self._forgotten_answers
 
 
-class SQLiteRecordTransaction:
+class SQLiteRecordTransaction(RecordReads):
     """See RecordTransaction. The connection sees the writes of the running transaction."""
 
     def __init__(self, connection: apsw.Connection, operation: Operation, mutations: Mutations) -> None:
+        super().__init__(mutations, lambda: nullcontext(connection))
         self._connection = connection
-        self._mutations = mutations
-        self._table = mutations.table
         self._writes = mutations.writes
         self._effects = mutations.begin(operation)
-
-    # Reads
-
-    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
-        """See RecordTransaction."""
-        return self._table.by_ids(self._connection, doc_ids, vectors=vectors)
-
-    def list_documents(
-        self,
-        where: RecordFilter,
-        *,
-        after: int = 0,
-        limit: int,
-        vectors: bool = False,
-        descending: bool = False,
-        fields_only: FieldsOnly = False,
-    ) -> list[tuple[int, Document]]:
-        """See RecordTransaction."""
-        return self._table.page(
-            self._connection,
-            where,
-            after=after,
-            limit=limit,
-            vectors=vectors,
-            descending=descending,
-            fields_only=fields_only,
-        )
-
-    def count_documents(self, where: RecordFilter) -> int:
-        """See RecordTransaction."""
-        return self._table.count(self._connection, where)
 
     def count_all(self) -> int:
         """See RecordTransaction."""
         return self.count_documents(RecordFilter())
-
-    def sourced(self, scope: Scope) -> Scope:
-        """See RecordTransaction."""
-        return scope
-
-    def may_change(self, scope: Scope) -> bool:
-        """See RecordTransaction."""
-        return True
-
-    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
-        """See RecordTransaction."""
-        return self._mutations.related(self._connection, query)
-
-    # Writes
 
     def put_document(self, write: DocumentWrite) -> WriteReceipt:
         """See RecordTransaction."""
