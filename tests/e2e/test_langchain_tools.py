@@ -271,6 +271,7 @@ async def test_memories_of_another_store_are_changed_and_removed(kind: str) -> N
     assert store.search(("ada",)) == []
 
     for wrong, sentence in [
+        ({"action": "delete", "id": "tea"}, "nothing was deleted: no memory has the id tea."),
         ({"action": "update", "id": "tea", "content": "x"}, "tea"),
         ({"action": "create", "id": "tea", "content": "x"}, "id"),
         ({"action": "delete"}, "id"),

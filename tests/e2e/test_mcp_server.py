@@ -142,6 +142,9 @@ async def test_a_memory_is_updated_and_deleted(url: str, client: mnemon.Client) 
         assert client.facts.get(("user", "ada"), "tea").value == {"content": "black"}
         deleted = await tools.call_tool("manage_memory", {"action": "delete", "id": "tea"})
         assert text_of(deleted) == "Deleted memory tea"
+        # Such as the number of a line that recall returned.
+        unknown = await tools.call_tool("manage_memory", {"action": "delete", "id": "1"})
+        assert text_of(unknown).startswith("nothing was deleted: no memory has the id 1. ")
     assert list(client.facts.list(("user", "ada"))) == []
 
 

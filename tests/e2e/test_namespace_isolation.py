@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from mnemon.shared.tool_definitions import NOTHING_DELETED
 from mnemon.v1 import facts_pb2, tools_pb2
 
 from tests.support.colliding_namespaces import COLLIDING
@@ -65,7 +66,7 @@ async def test_no_action_of_a_tool_reaches_an_id_of_another_namespace(
         assert refused.code() is grpc.StatusCode.NOT_FOUND
         deleted = await call(connection.tools, "manage_memory", {"action": "delete", "id": key}, inside(attacker))
         # The answer is the same as for an id that never existed, so it does not reveal whether the id exists.
-        assert deleted.content == f"Deleted memory {key}"
+        assert deleted.content == NOTHING_DELETED.format(key)
 
     for attacker, victims in attacks.items():
         await asyncio.gather(*(attack(attacker, keys[victim]) for victim in victims))

@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct, Value
 from google.rpc import error_details_pb2
+from mnemon.shared.tool_definitions import NOTHING_DELETED
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import tools_pb2 as pb
 from mnemon_server.domain.errors import ConfigurationError
@@ -112,7 +113,7 @@ async def test_a_memory_is_created_found_changed_and_deleted(connection: Connect
     updated = await call(tools, "manage_memory", {"action": "update", "id": key, "content": "Ada prefers aisle seats."})
     assert updated.content == f"updated memory {key}"
     deleted = [await call(tools, "manage_memory", {"action": "delete", "id": key}) for _ in range(2)]
-    assert [output.content for output in deleted] == [f"Deleted memory {key}"] * 2
+    assert [output.content for output in deleted] == [f"Deleted memory {key}", NOTHING_DELETED.format(key)]
     assert [fact.key for fact in await everything(facts)] == ["other"]
     gone = call(tools, "manage_memory", {"action": "update", "id": key, "content": "x"})
     assert await refused(gone) == (MISSING, "FACT_NOT_FOUND")

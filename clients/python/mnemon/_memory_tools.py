@@ -46,7 +46,7 @@ class ManageMemoryTool(MemoryTool, Protocol[_Returned_co]):
         metadata: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> _Returned_co:
-        """Returns "created memory <id>", "updated memory <id>" or "Deleted memory <id>".
+        """Returns "created memory <id>", "updated memory <id>", "Deleted memory <id>" or "nothing was deleted: …".
 
         `metadata` is kept beside the content, and searches can filter by it; an update keeps the keys that it does not
         name, and removes keys set to None. If `action` is None, it is "create", or the first permitted action.

@@ -12,6 +12,7 @@ from mnemon.shared.namespaces import LABEL_RULE, is_label, needed_of, template_k
 from mnemon.shared.tool_definitions import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
+    NOTHING_DELETED,
     OFFSET_MAX,
     MemoryAction,
     ResponseFormat,
@@ -43,6 +44,8 @@ def manage_steps(namespace: Iterable[str] | str | None, actions: Iterable[str]) 
     ) -> Steps:
         verb, place = chosen_action(action, id, permitted), _filled(labels, config)
         if verb is MemoryAction.DELETE:
+            if (yield _step("get", place, str(id))) is None:
+                return NOTHING_DELETED.format(id)
             yield _step("delete", place, str(id))
             return f"Deleted memory {id}"
         if content is None or content == "":

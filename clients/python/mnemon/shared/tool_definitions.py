@@ -26,6 +26,13 @@ Call this without being asked when:
 SEARCH_INSTRUCTIONS = "Call this before you answer whenever something from an earlier conversation may matter."
 
 
+NOTHING_DELETED = (
+    "nothing was deleted: no memory has the id {}. search_memory returns the id of a memory as its key; only records "
+    "of the kind fact can be deleted"
+)
+"""The result of `manage_memory` for an id that does not exist, so that a model does not say that something is gone."""
+
+
 class MemoryAction(StrEnum):
     """The actions of `manage_memory`."""
 

@@ -509,8 +509,8 @@ class ToolOutput(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     NOTHING_RELEVANT_FIELD_NUMBER: _builtins.int
     content: _builtins.str
-    """For the model: "created memory <id>", "updated memory <id>", "Deleted memory <id>", a JSON list of facts, or the
-    answer of the operator's endpoint. With `kinds`, the list has records in the form of facts, with their kind, and of
+    """For the model: "created memory <id>", "updated memory <id>", "Deleted memory <id>", "nothing was deleted: …" for
+    an id that does not exist, a JSON list of facts, or the answer of the operator's endpoint. With `kinds`, the list has records in the form of facts, with their kind, and of
     long texts the part that matters. The list has at most 32 KiB unless the server's `tool_result_kib` is another
     number: longer texts are cut, with a mark that says how to get more.
     """

@@ -19,6 +19,7 @@ from mnemon.shared.tool_definitions import (
     LIMIT_MAX,
     MANAGE_INSTRUCTIONS,
     MANAGE_MEMORY,
+    NOTHING_DELETED,
     OFFSET_MAX,
     SEARCH_INSTRUCTIONS,
     SEARCH_MEMORY,
@@ -195,9 +196,9 @@ def check_search(
     return call
 
 
-def manage_result(action: MemoryAction, key: str) -> str:
-    """The result of `manage_memory`."""
-    return _RETURNS[action].format(key)
+def manage_result(action: MemoryAction, key: str, *, exists: bool = True) -> str:
+    """The result of `manage_memory`; without `exists`, of the deletion of a memory that does not exist."""
+    return (_RETURNS[action] if exists else NOTHING_DELETED).format(key)
 
 
 def shortened_item(item: RecallItem, query: str) -> RecallItem:

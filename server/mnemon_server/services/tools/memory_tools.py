@@ -11,7 +11,7 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.origins import less_trusted, not_from
 from mnemon_server.domain.recall import RecallItem, RecallQuery
-from mnemon_server.domain.records import Relevance
+from mnemon_server.domain.records import Relevance, WriteOutcome
 from mnemon_server.domain.tools import CallTool, ListedTool, ToolContext, ToolKind, ToolOutput
 from mnemon_server.domain.validation import refuse
 from mnemon_server.services.background.offload import Offload
@@ -153,11 +153,11 @@ class MemoryTools:
         call = check_manage(action, content, key, permitted, metadata)
         _manage_schema(permitted).check(arguments)
         namespace = self.namespaces.of(request.context)
-        key = await self._change(call, namespace, request)
-        return ToolOutput(manage_result(call.action, key))
+        return ToolOutput(await self._change(call, namespace, request))
 
     async def _change(self, call: ManageCall, namespace: Namespace, request: CallTool) -> str:
-        """Runs the action; returns the key of the memory."""
+        """Runs the action; returns its result for the model."""
+        key, exists = call.id, True
         match call.action:
             case MemoryAction.CREATE:
                 refuse(shadow_violations(call.metadata, request.context.metadata))
@@ -169,14 +169,15 @@ class MemoryTools:
                     mode=PutMode.CREATE,
                     request_id=request.request_id,
                 )
-                return (await self._facts.put(put)).receipt.id
+                key = (await self._facts.put(put)).receipt.id
             case MemoryAction.UPDATE:
                 await self._facts.update_content(
                     namespace, call.id, call.content, call.metadata, request_id=request.request_id
                 )
             case MemoryAction.DELETE:
-                await self._facts.delete(namespace, call.id, allow_missing=True, request_id=request.request_id)
-        return call.id
+                receipt = await self._facts.delete(namespace, key, allow_missing=True, request_id=request.request_id)
+                exists = receipt.outcome is not WriteOutcome.MISSING
+        return manage_result(call.action, key, exists=exists)
 
     async def _search(self, request: CallTool, arguments: Mapping[str, Any], room: Room | None) -> ToolOutput:
         call = check_search(*(arguments.get(name) for name in ("query", "limit", "offset", "filter", "kinds")))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mnemon.shared.tool_definitions import NOTHING_DELETED
 from mnemon_server.domain.errors import (
     ConfigurationError,
     FactNotFoundError,
@@ -146,8 +147,8 @@ async def test_delete_a_fact(tools: OpenedTools) -> None:
     key = await tools.remember("Ada likes tea")
     assert await tools.manage(action="delete", id=key) == f"Deleted memory {key}"
     assert await tools.facts.keys(HERS) == []
-    assert await tools.manage(action="delete", id=key) == f"Deleted memory {key}"
-    assert await tools.manage(action="delete", id=UNKNOWN) == f"Deleted memory {UNKNOWN}"
+    for missing in (key, UNKNOWN):
+        assert await tools.manage(action="delete", id=missing) == NOTHING_DELETED.format(missing)
 
 
 async def test_configurable_permitted_actions(tools: OpenedTools) -> None:
@@ -397,7 +398,7 @@ async def test_an_id_of_another_namespace_is_unknown(tools: OpenedTools) -> None
     key = await tools.remember("Ada likes tea")
     with pytest.raises(FactNotFoundError):
         await tools.manage(BOB, content="x", action="update", id=key)
-    assert await tools.manage(BOB, action="delete", id=key) == f"Deleted memory {key}"
+    assert await tools.manage(BOB, action="delete", id=key) == NOTHING_DELETED.format(key)
     assert await found(tools, "tea", BOB) == []
     assert [match["key"] for match in await found(tools, "tea")] == [key]
 

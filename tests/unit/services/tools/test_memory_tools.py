@@ -56,6 +56,7 @@ def test_results_are_reported_in_exact_words() -> None:
     assert manage_result(UPDATE, "42") == "updated memory 42"
     assert manage_result(DELETE, "42") == "Deleted memory 42"
     assert manage_result(DELETE, "{0}") == "Deleted memory {0}"
+    assert manage_result(DELETE, "{0}", exists=False).startswith("nothing was deleted: no memory has the id {0}.")
 
 
 def test_a_valid_call_is_parsed_completely() -> None:
