@@ -17,17 +17,17 @@ from mnemon.shared.terminal import Seconds, echo
 from mnemon_server import __version__
 from mnemon_server.commands.audit import audit
 from mnemon_server.commands.backup import backup
-from mnemon_server.commands.erasure_key import erasure_key
 from mnemon_server.commands.errors import explained
 from mnemon_server.commands.isolation.command import verify_isolation
 from mnemon_server.commands.keys import keys
+from mnemon_server.commands.progress import progress
 from mnemon_server.commands.rekey import rekey
 from mnemon_server.commands.repair import repair
 from mnemon_server.commands.restore import restore
 from mnemon_server.commands.shadow import shadow
+from mnemon_server.commands.signing_keys import erasure_key, tool_jwks
 from mnemon_server.commands.tenants import tenants
 from mnemon_server.commands.timeline_commands import timeline
-from mnemon_server.commands.tool_jwks import tool_jwks
 from mnemon_server.commands.verify import verify
 from mnemon_server.config.address import Address
 from mnemon_server.config.loading import CONFIG_FILE_VARIABLE, LoadedSettings, hint_at_variable, load_settings
@@ -130,13 +130,10 @@ def prepare(loaded: LoadedSettings) -> None:
 @_configured
 def reembed(loaded: LoadedSettings) -> None:
     """Replace the vectors of all documents by those of the configured model. The server must not be running."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from mnemon_server.commands.reembed import reembed_documents
 
     total = 0
-    with Progress(console=Console(stderr=True)) as bar:
+    with progress() as bar:
         task = bar.add_task("Embedding", total=None)
         for done, total in reembed_documents(loaded.settings):
             bar.update(task, completed=done, total=total)

@@ -1,7 +1,6 @@
 """The commands `mnemon-server audit`, which check and show the audit log of a data folder."""
 
 import json
-import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,14 +8,8 @@ from pathlib import Path
 import click
 from mnemon.shared.terminal import echo
 
+from mnemon_server.commands.data_folder import DataFolder, data_dir_option
 from mnemon_server.commands.errors import explained
-from mnemon_server.config.loading import load_settings
-
-_data_dir = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False, readable=False),
-    help="Folder for all data. [MNEMON_DATA_DIR]",
-)
 
 
 @click.group()
@@ -25,7 +18,7 @@ def audit() -> None:
 
 
 @audit.command()
-@_data_dir
+@data_dir_option
 def verify(data_dir: Path | None) -> None:
     """Check that no entry was changed, removed or added.
 
@@ -34,7 +27,7 @@ def verify(data_dir: Path | None) -> None:
     from mnemon_server.engines.audit_file import verify_audit
 
     with explained(2):
-        report = verify_audit(_folder(data_dir))
+        report = verify_audit(DataFolder(data_dir).path)
     for problem in report.problems:
         echo(problem)
     echo(f"{report.line_count:,} entries; {'something' if report.problems else 'nothing'} was changed")
@@ -50,7 +43,7 @@ def verify(data_dir: Path | None) -> None:
 @click.option("--method", help="Only entries whose method contains this text.")
 @click.option("--since", type=click.DateTime(), help="Only entries from this time on, in UTC.")
 @click.option("--record", help="Only entries that name this id; needs --tenant.")
-@_data_dir
+@data_dir_option
 def show(
     tenant: str | None,
     subject: str | None,
@@ -65,7 +58,7 @@ def show(
     if record is not None and tenant is None:
         raise click.UsageError("--record needs --tenant: the same id in two tenants is that of two records")
     with explained(2):
-        folder = _folder(data_dir)
+        folder = DataFolder(data_dir).path
         callers = {subject, caller_names(folder)(subject)} if subject is not None else set()
         named = audit_hash(folder, tenant or "", record) if record is not None else None
         count = 0
@@ -87,7 +80,3 @@ def show(
                 "jwt:ISSUER:SUBJECT or mtls:NAME; the users of records are not in the log",
                 err=True,
             )
-
-
-def _folder(data_dir: Path | None) -> Path:
-    return data_dir or load_settings(environ=os.environ).settings.data_dir

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from mnemon.shared.terminal import echo, span
 
-from mnemon_server.commands.master_keys import DataFolder, with_folder
+from mnemon_server.commands.data_folder import DataFolder, with_folder
 from mnemon_server.domain.access import (
     DEFAULT_TENANT,
     KEYS_MAX,

@@ -1,20 +1,18 @@
 """The command `mnemon-server restore`."""
 
-import os
 from pathlib import Path
 
 import click
 from mnemon.shared.terminal import echo
 
-from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
-from mnemon_server.config.loading import load_settings
+from mnemon_server.commands.data_folder import DataFolder, with_folder
+from mnemon_server.commands.progress import byte_progress
 from mnemon_server.domain.access import DEFAULT_TENANT, check_tenant
 
 
 @click.command()
 @click.argument("backup", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@data_dir_option
-@master_key_option
+@with_folder
 @click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose vault it becomes.")
 @click.option("--replace", is_flag=True, help="Remove the vault that the tenant has.")
 @click.option(
@@ -22,32 +20,18 @@ from mnemon_server.domain.access import DEFAULT_TENANT, check_tenant
     is_flag=True,
     help="With --replace: do so even if it cannot be read what that vault has erased; it comes back with the backup.",
 )
-def restore(
-    backup: Path,
-    data_dir: Path | None,
-    master_key_file: Path | None,
-    tenant: str,
-    *,
-    replace: bool,
-    forget_erasures: bool,
-) -> None:
+def restore(backup: Path, tenant: str, *, replace: bool, forget_erasures: bool, folder: DataFolder) -> None:
     """Restore the vault in the folder BACKUP, after reading every byte of it. No server may use the data folder.
 
     The folder of an incremental backup must be beside those that it completes; of several copies of one, a sound one is
     taken, and damaged ones are named. Clients that follow the change feed are
     told that their cursors are no longer valid.
     """
-    from rich.console import Console
-    from rich.progress import DownloadColumn, Progress, TimeRemainingColumn
-
     from mnemon_server.engines.backups.restoring import Restoration
-    from mnemon_server.engines.vault_folders import vaults_folder
 
     check_tenant(tenant)
-    master = master_keys(master_key_file)
-    vaults = vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir)
-    columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    master, vaults = folder.master_keys(), folder.vaults
+    with byte_progress() as bar:
         restoration = Restoration(backup)
         task = bar.add_task("Checking", total=restoration.byte_count)
         passed_over = restoration.check(lambda count: bar.advance(task, count))

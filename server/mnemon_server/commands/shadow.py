@@ -1,23 +1,20 @@
 """The commands `mnemon-server shadow`: shows the progress of a second embedding model, or removes it."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from mnemon.shared.terminal import echo
 
+from mnemon_server.commands.data_folder import DataFolder, with_folder
 from mnemon_server.commands.errors import explained
-from mnemon_server.commands.master_keys import data_dir_option, master_key_option, master_keys
-from mnemon_server.config.loading import load_settings
+from mnemon_server.commands.progress import progress
 from mnemon_server.domain.access import TENANT_ID
 from mnemon_server.domain.backup import RECORDS
-from mnemon_server.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import apsw
@@ -36,9 +33,8 @@ def shadow() -> None:
 @shadow.command()
 @click.option("--follow", is_flag=True, help="Show a progress bar until no vector is missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@data_dir_option
-@master_key_option
-def status(*, follow: bool, as_json: bool, data_dir: Path | None, master_key_file: Path | None) -> None:
+@with_folder
+def status(*, follow: bool, as_json: bool, folder: DataFolder) -> None:
     """Say how many passages of each tenant have a vector of the second model, and how much both models agree.
 
     The overlap is the part of the ten nearest documents that both models have in common, for up to 100 stored texts of
@@ -48,7 +44,7 @@ def status(*, follow: bool, as_json: bool, data_dir: Path | None, master_key_fil
     from mnemon_server.engines.sqlite.upkeep.overlap import overlap
 
     with explained(2):
-        vaults = _vaults(data_dir, master_key_file)
+        vaults = _vaults(folder)
         if follow:
             _follow(vaults)
         rows = []
@@ -69,44 +65,27 @@ def status(*, follow: bool, as_json: bool, data_dir: Path | None, master_key_fil
 
 
 @shadow.command()
-@data_dir_option
-@master_key_option
-def remove(data_dir: Path | None, master_key_file: Path | None) -> None:
+@with_folder
+def remove(folder: DataFolder) -> None:
     """Remove the vectors of the second model from all vaults, while no server uses the data folder."""
-    from mnemon_server.engines.folder import FolderInUseError, FolderLock
     from mnemon_server.engines.sqlite.schema import open_writer
     from mnemon_server.engines.sqlite.upkeep.shadow import remove as remove_shadow
 
-    with explained(2):
-        folder = _folder(data_dir)
-        try:
-            lock = FolderLock(folder)
-        except FolderInUseError as error:
-            raise ConfigurationError(
-                f"a server uses {str(folder)!r}, and nothing has changed: stop it first"
-            ) from error
-        with lock:
-            for keys in _vaults(data_dir, master_key_file):
-                with closing(open_writer(keys.folder / RECORDS, keys)) as connection:
-                    with connection:
-                        remove_shadow(connection)
-                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with explained(2), folder.locked():
+        for keys in _vaults(folder):
+            with closing(open_writer(keys.folder / RECORDS, keys)) as connection:
+                with connection:
+                    remove_shadow(connection)
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _folder(data_dir: Path | None) -> Path:
-    from mnemon_server.engines.vault_folders import vaults_folder
-
-    return vaults_folder(data_dir or load_settings(environ=os.environ).settings.data_dir)
-
-
-def _vaults(data_dir: Path | None, master_key_file: Path | None) -> "list[VaultKeyFile]":
+def _vaults(folder: DataFolder) -> "list[VaultKeyFile]":
     from mnemon_server.engines.folder import find_files
     from mnemon_server.engines.vault_key import VaultKeyFile
 
-    master = master_keys(master_key_file)
-    vaults = _folder(data_dir)
+    master, vaults = folder.master_keys(), folder.vaults
     folders = [file.parent for file in find_files(vaults, RECORDS) if file.parent.parent == vaults]
-    return [VaultKeyFile(folder, master) for folder in folders if TENANT_ID.fullmatch(folder.name)]
+    return [VaultKeyFile(each, master) for each in folders if TENANT_ID.fullmatch(each.name)]
 
 
 @contextmanager
@@ -124,18 +103,16 @@ def _progress(connection: "apsw.Connection") -> "ShadowProgress | None":
 
 
 def _follow(vaults: "Sequence[VaultKeyFile]") -> None:
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with progress(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task("Embedding", total=None)
         while True:
             found = []
             for keys in vaults:
                 with _opened(keys) as connection:
-                    if (progress := _progress(connection)) is not None:
-                        found.append(progress)
+                    if (one := _progress(connection)) is not None:
+                        found.append(one)
             done, total = sum(each.done for each in found), sum(each.total for each in found)
             bar.update(task, completed=done, total=total)
             if done >= total:

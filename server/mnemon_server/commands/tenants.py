@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from mnemon.shared.terminal import echo
 
+from mnemon_server.commands.data_folder import DataFolder, with_folder
 from mnemon_server.commands.keys import text_of_time
-from mnemon_server.commands.master_keys import DataFolder, with_folder
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas, parse_quotas
 from mnemon_server.domain.access.tenants import Tenant, TenantChange
 
@@ -79,7 +79,7 @@ def show(tenant: str, folder: DataFolder) -> None:
     from mnemon_server.engines.vault_folders import size_of
 
     found = _run(folder, lambda found: found.get(tenant))
-    size = size_of(_vaults_folder(folder) / tenant)
+    size = size_of(folder.vaults / tenant)
     echo(json.dumps({**_row(found), "disk_bytes": size}, indent=2, ensure_ascii=False))
 
 
@@ -119,7 +119,7 @@ def delete(tenant: str, *, yes: bool, folder: DataFolder) -> None:
     """Remove a suspended tenant, its keys and all of its data for good."""
     if not yes and click.prompt(f"All data of {tenant} will be gone. Type its id to confirm") != tenant:
         raise click.ClickException("that is another id; nothing was changed")
-    _run(folder, lambda found: _delete(found, tenant, _vaults_folder(folder)))
+    _run(folder, lambda found: _delete(found, tenant, folder.vaults))
     echo(f"the tenant {tenant} is deleted")
 
 
@@ -157,12 +157,6 @@ def _run(folder: DataFolder, action: "Callable[[Tenants], Coroutine[Any, Any, T]
 
     with closing(folder.open_access(create=create)) as file:
         return asyncio.run(work(file))
-
-
-def _vaults_folder(folder: DataFolder) -> Path:
-    from mnemon_server.engines.vault_folders import vaults_folder
-
-    return vaults_folder(folder.path)
 
 
 def _show(tenant: Tenant) -> None:

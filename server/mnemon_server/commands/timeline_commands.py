@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 from mnemon.shared.terminal import counted, echo
 
-from mnemon_server.commands.master_keys import master_key_option, master_keys
+from mnemon_server.commands.data_folder import DataFolder, master_key_option
+from mnemon_server.commands.progress import progress
 
 if TYPE_CHECKING:
     from mnemon_server.engines.events.inspection import SegmentReport
@@ -31,7 +32,7 @@ def inspect(files: tuple[Path, ...], master_key_file: Path | None, *, as_json: b
     """Print the content of segments and any damage; exit code 1 if anything is damaged."""
     from mnemon_server.engines.events.inspection import inspect_segment
 
-    master = master_keys(master_key_file)
+    master = DataFolder(None, master_key_file).master_keys()
     _print([inspect_segment(file, master) for file in files], [], as_json=as_json)
 
 
@@ -43,19 +44,16 @@ def verify(folder: Path, master_key_file: Path | None, *, as_json: bool) -> None
     """Read every segment in a folder and its subfolders; exit code 1 if anything is damaged."""
     from mnemon_server.engines.events.inspection import find_contradictions
 
-    reports = list(_verified(folder, master_keys(master_key_file)))
+    reports = list(_verified(folder, DataFolder(None, master_key_file).master_keys()))
     _print(reports, find_contradictions(reports), as_json=as_json, only_unsound=True)
 
 
 def _verified(folder: Path, master: "MasterKeys") -> Iterator["SegmentReport"]:
     """A report for each segment, while the terminal shows a progress bar."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from mnemon_server.engines.events.inspection import find_segments, inspect_folder
 
     paths = find_segments(folder)
-    with Progress(console=Console(stderr=True)) as bar:
+    with progress() as bar:
         task = bar.add_task("Verifying", total=len(paths))
         for report in inspect_folder(paths, master):
             bar.advance(task)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from mnemon.shared.terminal import echo
 
+from mnemon_server.commands.data_folder import DataFolder, master_key_option
 from mnemon_server.commands.errors import explained
-from mnemon_server.commands.master_keys import master_key_option, master_keys
-from mnemon_server.config.loading import load_settings
+from mnemon_server.commands.progress import progress
 from mnemon_server.domain.backup import MANIFEST, RECORDS, BackupError
 from mnemon_server.domain.errors import ConfigurationError, RecordDamagedError, StorageFailedError
 
@@ -37,9 +37,6 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
     Nothing is changed. A server may be running. It is delayed no more than by a search, except that SQLite cannot
     shorten its write-ahead log while it checks a large table.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from mnemon_server.engines.access_file import FILE_NAME, KEY_NAME
     from mnemon_server.engines.backups.chain import find_backups
     from mnemon_server.engines.backups.folders import find_drafts
@@ -48,13 +45,13 @@ def verify(folder: Path | None, master_key_file: Path | None, *, as_json: bool) 
     from mnemon_server.engines.vault_key import VaultKeyFile
 
     with explained(2):
-        folder = folder or load_settings(environ=os.environ).settings.data_dir
-        master = master_keys(master_key_file)
+        data = DataFolder(folder, master_key_file)
+        folder, master = data.path, data.master_keys()
         backups = find_backups(folder)
         within = {*(backup.folder for backup in backups), *find_drafts(folder)}
         missing = {vaults_folder(folder) / tenant for tenant in missing_vaults(folder)}
         files = [file for file in find_records(folder) if file.parent not in within | missing]
-        with Progress(console=Console(stderr=True)) as bar:
+        with progress() as bar:
             keys_of = [VaultKeyFile(file.parent, master) for file in files]
             damages = [damage for keys in keys_of for damage in _vault(keys, folder, bar)]
             damages += [{"file": f"tenants/{gone.name}/{RECORDS}", "text": VAULT_GONE} for gone in sorted(missing)]

@@ -1,4 +1,4 @@
-"""The master key, for commands that read vaults with encrypted keys."""
+"""The data folder of a command, and the master key with which its vaults are read."""
 
 import os
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from mnemon_server.engines.master_keys import MasterKeys
 
 if TYPE_CHECKING:
     from mnemon_server.engines.access_file import AccessFile
+    from mnemon_server.engines.folder import FolderLock
 
 data_dir_option = click.option(
     "--data-dir",
@@ -28,24 +29,43 @@ master_key_option = click.option(
 )
 
 
-def master_keys(file: Path | None) -> MasterKeys:
-    """The master keys in this file, or of the settings. Raises the same as `read_master_keys`."""
-    from mnemon_server.assembly.master_keys import read_master_keys
-
-    return read_master_keys(load_settings(environ=os.environ, flags={"master_key_file": file}).settings)
-
-
 @dataclass(frozen=True, slots=True)
 class DataFolder:
     """The data folder of a command, and how to read its files."""
 
-    given: Path | None
-    master_key_file: Path | None
+    given: Path | None = None
+    master_key_file: Path | None = None
 
     @property
     def path(self) -> Path:
         """The folder that was given, or that of the settings."""
         return self.given or load_settings(environ=os.environ).settings.data_dir
+
+    @property
+    def vaults(self) -> Path:
+        """The folder of all vaults."""
+        from mnemon_server.engines.vault_folders import vaults_folder
+
+        return vaults_folder(self.path)
+
+    def master_keys(self) -> MasterKeys:
+        """The master keys in the file that was given, or of the settings. Raises the same as `read_master_keys`."""
+        from mnemon_server.assembly.master_keys import read_master_keys
+
+        flags = {"master_key_file": self.master_key_file}
+        return read_master_keys(load_settings(environ=os.environ, flags=flags).settings)
+
+    def locked(self) -> "FolderLock":
+        """The lock that keeps servers out of the vaults. Raises ConfigurationError if one runs."""
+        from mnemon_server.engines.folder import FolderInUseError, FolderLock
+
+        vaults = self.vaults
+        try:
+            return FolderLock(vaults)
+        except FolderInUseError as error:
+            raise ConfigurationError(
+                f"a server uses {str(vaults)!r}, and nothing has changed: stop it first"
+            ) from error
 
     def open_access(self, *, create: bool = False) -> "AccessFile":
         """Opens the file of keys and tenants, for the caller to close. Creates it only with `create`.
@@ -63,7 +83,7 @@ class DataFolder:
             except FileNotFoundError:
                 lacks = "does not exist"
             raise ConfigurationError(f"the data folder {str(self.path)!r} {lacks}; check --data-dir or MNEMON_DATA_DIR")
-        return AccessFile(self.path, master_keys(self.master_key_file))
+        return AccessFile(self.path, self.master_keys())
 
 
 def with_folder(command: Callable[..., None]) -> Callable[..., None]:
