@@ -13,17 +13,6 @@ from tests.support.episodic_messages import bridge_status, happened, record, tol
 from tests.support.semantic_messages import contents_known
 from tests.support.server import Connection, bare_server, detail, eventually, failure_of, reason, whole_server
 
-DEFAULTS = pb.RoutingPolicy(
-    min_importance=0.6,
-    event_types=["conversation", "reminder", "task"],
-    mode="ROUTING_MODE_ALL",
-    content_max=512,
-    on_prune="PRUNE_ACTION_DELETE",
-    demoted_importance=0.1,
-    conflict_policy="CONFLICT_POLICY_IGNORE",
-    revision=1,
-    extract="EXTRACT_MODE_OFF",
-)
 FIELDS = [field.name for field in pb.RoutingPolicy.DESCRIPTOR.fields if field.name != "revision"]
 
 
@@ -57,16 +46,6 @@ async def until_handled(bridge: Any, count: int) -> pb.GetBridgeStatusResponse:
 
     await eventually(is_handled)
     return await bridge_status(bridge)
-
-
-async def test_a_new_bridge_uses_the_default_policy(bridge: Any) -> None:
-    status = await bridge_status(bridge)
-    assert (status.state, status.activity) == (common_pb2.STATE_READY, pb.BRIDGE_ACTIVITY_RUNNING)
-    assert status.message == ""
-    assert (status.routed_count, status.queue_depth, list(status.skipped_counts)) == (0, 0, [])
-    assert not status.HasField("timeline_lag")
-    assert not status.HasField("handled_time")
-    assert status.policy == await policy_of(bridge) == DEFAULTS
 
 
 async def test_an_update_changes_the_fields_in_the_mask_only(bridge: Any) -> None:
@@ -123,31 +102,6 @@ async def test_a_repeated_call_gets_the_first_answer_and_changes_nothing(bridge:
         assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
 
 
-async def test_all_errors_of_a_policy_are_named_at_once_and_nothing_changes(bridge: Any) -> None:
-    async def refused(request: pb.UpdateRoutingPolicyRequest) -> set[str]:
-        error = await failure_of(bridge.UpdateRoutingPolicy(request))
-        assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
-        return {each.field for each in detail(error, error_details_pb2.BadRequest).field_violations}
-
-    assert await refused(pb.UpdateRoutingPolicyRequest()) == {"policy"}
-    for mask in ([], ["revision"], ["content_max", "policy.mode"], ["*"]):
-        request = pb.UpdateRoutingPolicyRequest(policy={"content_max": 100}, update_mask={"paths": mask})
-        assert await refused(request) == {"update_mask"}
-    assert await refused(change({"content_max": 100}, request_id="r" * 129)) == {"request_id"}
-    assert await refused(pb.UpdateRoutingPolicyRequest(policy={"mode": 9})) == {"update_mask"}
-    values: dict[str, Any] = {
-        "min_importance": 1.5, "event_types": ["t" * 129], "content_max": 15, "demoted_importance": float("nan"),
-    }  # fmt: skip
-    wrong = {"policy.min_importance", "policy.event_types", "policy.content_max", "policy.demoted_importance"}
-    assert await refused(change(values)) == wrong
-    assert await refused(change(values, "content_max")) == {"policy.content_max"}
-    values |= dict.fromkeys(("mode", "on_prune", "conflict_policy"), 9)
-    assert await refused(change(values)) == {
-        *wrong, "policy.mode", "policy.on_prune", "policy.conflict_policy",
-    }  # fmt: skip
-    assert await policy_of(bridge) == DEFAULTS
-
-
 async def test_events_wait_while_the_bridge_is_paused_and_are_handled_once_afterwards(connection: Connection) -> None:
     bridge, terms = connection.bridge, {"event_type": "task", "importance": 0.9}
     await bridge.PauseBridge(pb.PauseBridgeRequest())
@@ -161,21 +115,6 @@ async def test_events_wait_while_the_bridge_is_paused_and_are_handled_once_after
     assert (status.activity, status.message) == (pb.BRIDGE_ACTIVITY_RUNNING, "")
     assert (status.HasField("timeline_lag"), status.segment_count, status.handled_time.seconds > 0) == (True, 1, True)
     assert sorted(await contents_known(connection.semantic)) == ["a", "b"]
-
-
-async def test_events_that_are_not_routed_are_counted_by_reason(connection: Connection) -> None:
-    await record(
-        connection.episodic,
-        happened("a", event_type="task", importance=0.9),
-        happened("b", event_type="emotion", importance=0.9),
-        happened("c", event_type="task", importance=0.1),
-        happened("", event_type="task", importance=0.9),
-    )
-    status = await until_handled(connection.bridge, 1)
-    assert [(pb.SkipReason.Name(each.reason), each.count) for each in status.skipped_counts] == [
-        ("SKIP_REASON_EVENT_TYPE", 1), ("SKIP_REASON_IMPORTANCE", 1), ("SKIP_REASON_NO_CONTENT", 1),
-    ]  # fmt: skip
-    assert await contents_known(connection.semantic) == ["a"]
 
 
 async def test_the_feed_says_what_was_done_about_pruned_events(connection: Connection) -> None:

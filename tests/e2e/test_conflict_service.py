@@ -1,17 +1,16 @@
-"""The conflict service over gRPC: what each method refuses and names, and what is decided, listed and undone."""
+"""The conflict service over gRPC: what is missing, and what is decided, listed and undone."""
 
 from typing import Any
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from grpc import aio
-from mnemon.v1 import common_pb2, decisions_pb2, semantic_pb2
 from mnemon.v1 import conflicts_pb2 as pb
+from mnemon.v1 import decisions_pb2, semantic_pb2
 
 from tests.support.semantic_messages import by_id, contents_known, given, know, save, statement
-from tests.support.server import Connection, bare_server, detail, failure_of, reason, violations
+from tests.support.server import Connection, bare_server, detail, failure_of, reason
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
@@ -41,41 +40,6 @@ async def decisions_of(conflicts: Any, **request: Any) -> list[decisions_pb2.Dec
         if not page.next_page_token:
             return found
         request["page_token"] = page.next_page_token
-
-
-async def test_every_invalid_field_is_named_at_once(connection: Connection) -> None:
-    conflicts = connection.conflicts
-    unset = given("a", metadata={"unset": common_pb2.MetadataValue()})
-    detect = pb.DetectConflictsRequest(candidate=unset, detection={"time_window": Duration(seconds=-1), "signals": [9]})
-    assert violations(await failure_of(conflicts.DetectConflicts(detect))) == {
-        "candidate.memory.metadata.unset", "detection.time_window", "detection.signals[0]",
-    }  # fmt: skip
-    detect = pb.DetectConflictsRequest(candidate=given(" ", user=""), rule="r" * 129, limit=1001)
-    assert violations(await failure_of(conflicts.DetectConflicts(detect))) == {
-        "candidate.memory.content", "candidate.memory.scope.user", "rule", "limit",
-    }  # fmt: skip
-    nothing = pb.ArbitrateConflictRequest()
-    assert violations(await failure_of(conflicts.ArbitrateConflict(nothing))) == {"candidate", "existing"}
-    merge = pb.MergeMemoriesRequest(first=by_id(NOBODY), second=given("a"), request_id="r" * 129)
-    assert "request_id" in violations(await failure_of(conflicts.MergeMemories(merge)))
-    preview = pb.PreviewResolutionRequest(memory=statement("a", embedding=[1.0]))
-    assert violations(await failure_of(conflicts.PreviewResolution(preview))) == {"memory.embedding"}
-    assert violations(await failure_of(conflicts.UnmergeMemory(pb.UnmergeMemoryRequest())))
-    page = pb.ListDecisionsRequest(page_size=-1)
-    assert violations(await failure_of(conflicts.ListDecisions(page))) == {"page_size"}
-
-
-async def test_invalid_changes_to_a_rule_are_named_by_field(connection: Connection) -> None:
-    conflicts, one, other = connection.conflicts, given("a"), given("b")
-    detect = pb.DetectConflictsRequest(candidate=one, detection={"semantic_threshold": 2.0})
-    assert violations(await failure_of(conflicts.DetectConflicts(detect))) == {"detection.semantic_threshold"}
-    idle = {"signals": [decisions_pb2.SIGNAL_TYPE_SEMANTIC], "time_window": Duration(seconds=1)}
-    detect = pb.DetectConflictsRequest(candidate=one, detection=idle)
-    assert violations(await failure_of(conflicts.DetectConflicts(detect))) == {"detection.time_window"}
-    arbitrate = pb.ArbitrateConflictRequest(candidate=one, existing=other, arbitration={"merge_threshold": -1.0})
-    assert violations(await failure_of(conflicts.ArbitrateConflict(arbitrate))) == {"arbitration.merge_threshold"}
-    merge = pb.MergeMemoriesRequest(first=one, second=other, merge={"importance_boost": 2.0})
-    assert violations(await failure_of(conflicts.MergeMemories(merge))) == {"merge.importance_boost"}
 
 
 async def test_a_missing_record_is_not_found(connection: Connection) -> None:

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import grpc
 import pytest_asyncio
-from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from mnemon.v1 import changes_pb2, common_pb2
 from mnemon.v1 import episodic_pb2 as pb
@@ -28,11 +27,9 @@ from tests.support.server import (
     health_of,
     reason,
     stream_end,
-    violations,
     whole_server,
 )
 from tests.support.timeline_messages import (
-    around_noon,
     bulk,
     events_of,
     happened,
@@ -44,8 +41,6 @@ from tests.support.timeline_messages import (
     timeline_status,
     window,
 )
-
-NO_TIME = Timestamp(seconds=10**13)
 
 
 class Ready:
@@ -141,37 +136,6 @@ async def test_a_page_token_is_valid_for_its_own_query_only(episodic: Any) -> No
     error = await failure_of(episodic.QueryWindow(with_text))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "page_token" in str(error.details())
-
-
-async def test_every_error_in_a_query_is_named_at_once(episodic: Any) -> None:
-    query = window(
-        range={"start_time": NO_TIME, "end_time": Timestamp(nanos=-1)},
-        filter={"scope": {"user": "u" * 257}, "min_importance": 2.0, "filter": {}},
-        limit=1_001,
-        mode=9,
-        query="\0",
-    )
-    assert violations(await failure_of(episodic.QueryWindow(query))) == {
-        "range.start_time", "range.end_time", "filter.scope.user", "filter.min_importance", "filter.filter", "limit",
-        "mode", "query",
-    }  # fmt: skip
-    for wrong, field in (
-        ({"last_days": 0}, "last_days"),
-        ({"limit": -1}, "limit"),
-        ({"limit": 1_001}, "limit"),
-        ({"view": 9}, "view"),
-        ({"range": around_noon(2, 1)}, "range.end_time"),
-        ({"filter": {"event_types": [f"t{n}" for n in range(65)]}}, "filter.event_types"),
-        ({"filter": {"filter": compare("no_such", "EQ", 1)}}, "filter.filter.condition.field"),
-    ):
-        assert violations(await failure_of(episodic.QueryWindow(window(**wrong)))) == {field}
-    page = pb.ListRecentEventsRequest(page_size=-1, filter={"filter": {}})
-    assert violations(await failure_of(episodic.ListRecentEvents(page))) == {"page_size", "filter.filter"}
-    counted = pb.SummarizeRangeRequest(range={"start_time": NO_TIME}, filter={"min_importance": -1.0})
-    assert violations(await failure_of(episodic.SummarizeRange(counted))) == {
-        "range.start_time",
-        "filter.min_importance",
-    }
 
 
 async def test_events_match_all_conditions_of_a_filter(episodic: Any) -> None:
@@ -295,21 +259,6 @@ async def test_a_repeated_pruning_gets_the_same_answer(episodic: Any) -> None:
     assert again == first
     error = await failure_of(prune(episodic, before=minutes(9), request_id="once"))
     assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
-
-
-async def test_a_pruning_must_say_what_to_prune(episodic: Any) -> None:
-    await remember(episodic, [happened("a")])
-    for wrong, fields in (
-        ({}, {"filter"}),
-        ({"filter": {}}, {"filter"}),
-        ({"before": NO_TIME}, {"before"}),
-        ({"filter": {"filter": {}}}, {"filter.filter"}),
-        ({"event_ids": ["a"], "before": minutes(0)}, {"event_ids"}),
-        ({"event_ids": ["a"] * 1_001}, {"event_ids"}),
-        ({"event_ids": [""], "request_id": "r" * 129}, {"event_ids[0]", "request_id"}),
-    ):
-        assert violations(await failure_of(prune(episodic, **wrong))) == fields
-    assert len(await recent(episodic)) == 1
 
 
 async def test_a_compaction_reports_progress_and_ends_with_done(episodic: Any) -> None:

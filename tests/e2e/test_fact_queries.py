@@ -1,4 +1,4 @@
-"""The fact service over gRPC: searching, listing, expiring and deleting facts."""
+"""The fact service over gRPC: searching, listing and deleting facts."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.duration_pb2 import Duration
-from mnemon.v1 import common_pb2, errors_pb2, tools_pb2
+from mnemon.v1 import common_pb2, tools_pb2
 from mnemon.v1 import facts_pb2 as pb
 
-from tests.support.fact_messages import ADA, BOB, fact, get_fact, put_request, refused, search
+from tests.support.fact_messages import ADA, BOB, get_fact, put_request, refused, search
 from tests.support.memory_messages import any_of, compare, metadata, none_of
-from tests.support.server import eventually, failure_of, violations
+from tests.support.server import failure_of, violations
 from tests.support.timeline_messages import sent
 from tests.support.tool_messages import everything, put
 
@@ -123,28 +123,6 @@ async def test_without_a_query_matching_facts_are_listed_without_scores(facts: A
     assert not any(match.HasField("score") for match in answer.results)
 
 
-async def test_a_vector_finds_the_fact_that_was_stored_with_it(facts: Any) -> None:
-    ahead, aside = [0.0] * DIMENSION, [0.0] * DIMENSION
-    ahead[0], aside[1] = 1.0, 1.0
-    for key, vector in (("ahead", ahead), ("aside", aside)):
-        await facts.PutFact(put_request(key, embedding=vector))
-    answer = await facts.SearchFacts(pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), vector=aside))
-    assert [match.fact.key for match in answer.results] == ["aside"]
-    assert answer.results[0].score.vector == pytest.approx(1, abs=1e-6)
-    assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
-
-
-async def test_only_indexed_fields_are_searched(facts: Any) -> None:
-    off, path = pb.FactIndex(off=True), pb.FactIndex(paths=["title"])
-    await put(facts, ADA, "hidden", {"content": "window"}, index=off)
-    await put(facts, ADA, "titled", {"title": "window", "content": "aisle"}, index=path)
-    keyword = {"mode": common_pb2.SEARCH_MODE_KEYWORD}
-    assert await search(facts, "window", **keyword) == ["titled"]
-    assert await search(facts, "aisle", **keyword) == []
-    assert (await get_fact(facts, "hidden")).index == off
-    assert await search(facts) == ["hidden", "titled"]
-
-
 async def test_several_facts_come_in_the_requested_order_without_missing_ones(facts: Any) -> None:
     for namespace, key in ((ADA, "seat"), (ADA, "tea"), (BOB, "seat")):
         await put(facts, namespace, key, {"content": f"{namespace[1]}'s {key}"})
@@ -229,59 +207,7 @@ async def test_a_page_token_is_valid_for_its_own_query_only(facts: Any) -> None:
         assert await refused(call) == (INVALID, "INVALID_PAGE_TOKEN")
 
 
-async def test_namespaces_are_listed_by_pattern_and_truncated_to_a_depth(facts: Any) -> None:
-    places = [("org", "acme", "alpha"), ("org", "acme", "beta"), ("org", "bolt", "alpha"), ("user", "ada")]
-    for place in places:
-        await put(facts, place, "k", {"content": "x"})
-
-    async def listed(**how: Any) -> list[tuple[str, ...]]:
-        found: list[tuple[str, ...]] = []
-        token = ""
-        while True:
-            page = await facts.ListNamespaces(pb.ListNamespacesRequest(page_size=1, page_token=token, **how))
-            found += [tuple(namespace.labels) for namespace in page.namespaces]
-            if not (token := page.next_page_token):
-                return found
-
-    assert await listed() == places
-    assert await listed(prefix=["org", "*", "alpha"]) == [places[0], places[2]]
-    assert await listed(suffix=["alpha"]) == [places[0], places[2]]
-    assert await listed(prefix=["org"], max_depth=2) == [("org", "acme"), ("org", "bolt")]
-
-
 # Expiring and deleting
-
-
-async def test_an_expired_fact_is_gone(facts: Any) -> None:
-    stored = await put(facts, ADA, "code", {"content": "the code is 7"}, ttl=Duration(nanos=300_000_000))
-    assert stored.fact.expire_time.ToNanoseconds() - stored.fact.update_time.ToNanoseconds() == 300_000_000
-    await put(facts, ADA, "seat", {"content": "window"}, ttl=Duration(seconds=3_600))
-
-    async def is_gone() -> bool:
-        return await search(facts, "code window") == ["seat"]
-
-    await eventually(is_gone)
-    missing = facts.GetFact(pb.GetFactRequest(namespace=ADA, key="code"))
-    assert await refused(missing) == (grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND")
-    assert [stored.key for stored in await everything(facts)] == ["seat"]
-
-
-async def test_a_renewal_restarts_the_lifetime_and_a_read_does_not(facts: Any) -> None:
-    first = (await put(facts, ADA, "seat", {"content": "window"}, ttl=Duration(seconds=3_600))).fact
-    await put(facts, ADA, "tea", {"content": "green"})
-    assert (await get_fact(facts, "seat")).expire_time == first.expire_time
-    names = [pb.FactName(namespace=ADA, key=key) for key in ("seat", "gone", "tea")]
-    answers = [await facts.RenewFacts(pb.RenewFactsRequest(names=names, request_id="once")) for _ in range(2)]
-    seat, gone, tea = answers[0].results
-    assert seat.renewal.expire_time.ToNanoseconds() > first.expire_time.ToNanoseconds()
-    assert gone.error.reason == errors_pb2.ERROR_REASON_FACT_NOT_FOUND
-    assert gone.error.code == grpc.StatusCode.NOT_FOUND.value[0]
-    assert (tea.WhichOneof("outcome"), tea.renewal.HasField("expire_time")) == ("renewal", False)
-    assert list(answers[1].results) == list(answers[0].results)
-    assert [answer.replayed for answer in answers] == [False, True]
-    renewed = await get_fact(facts, "seat")
-    assert renewed.expire_time == seat.renewal.expire_time
-    assert (renewed.revision, renewed.update_time) == (first.revision, first.update_time)
 
 
 @pytest.mark.parametrize("module", [pb, tools_pb2])
@@ -329,14 +255,3 @@ async def test_facts_are_deleted_by_filter_and_counted_beforehand(facts: Any) ->
     answers = [await facts.DeleteFacts(deletion) for _ in range(2)]
     assert [(answer.deleted_count, answer.replayed) for answer in answers] == [(4, False), (4, True)]
     assert [stored.key for stored in await everything(facts)] == ["0", "1", "seat"]
-
-
-async def test_a_fact_of_another_namespace_is_not_found(facts: Any) -> None:
-    await put(facts, ADA, "seat", {"content": "window"})
-    for other in (BOB, ("user",), (*ADA, "x"), ("user", "ada "), ("USER", "ada"), ("user", "{ada}")):
-        name = {"namespace": other, "key": "seat"}
-        assert (await refused(facts.GetFact(pb.GetFactRequest(**name))))[1] == "FACT_NOT_FOUND"
-        assert (await refused(facts.DeleteFact(pb.DeleteFactRequest(**name))))[1] == "FACT_NOT_FOUND"
-        update = pb.PutFactRequest(fact=fact("seat", other), mode=pb.PUT_MODE_UPDATE)
-        assert (await refused(facts.PutFact(update)))[1] == "FACT_NOT_FOUND"
-    assert len(await everything(facts)) == 1

@@ -1,4 +1,4 @@
-"""The fact service over gRPC: storing, searching, listing, expiring, deleting, and what watchers receive."""
+"""The fact service over gRPC: storing, streams of facts, and what watchers receive."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,6 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from mnemon.v1 import changes_pb2, common_pb2, errors_pb2
 from mnemon.v1 import facts_pb2 as pb
@@ -49,12 +48,6 @@ async def test_a_fact_comes_back_as_it_was_stored(facts: Any) -> None:
     assert MessageToDict(found.value) == value
     assert found.metadata["rank"].int_value == 7
     assert found.create_time == found.update_time == stored.receipt.commit_time
-
-
-async def test_a_fact_without_a_key_gets_one(facts: Any) -> None:
-    first, second = [await put(facts, ADA, "", {"content": "tea"}) for _ in range(2)]
-    assert len({first.receipt.id, second.receipt.id, ""}) == 3
-    assert (await get_fact(facts, first.receipt.id)).value == struct({"content": "tea"})
 
 
 async def test_the_mode_says_what_must_be_stored_before(facts: Any) -> None:
@@ -108,49 +101,6 @@ async def test_earlier_versions_are_returned_on_request(facts: Any) -> None:
     assert versions[0].update_time.ToNanoseconds() > versions[1].update_time.ToNanoseconds()
     wanted = pb.ListFactsRequest(filter=pb.FactFilter(namespace=ADA), show_versions=True)
     assert [len(listed.versions) for listed in (await facts.ListFacts(wanted)).facts] == [2]
-
-
-async def test_an_import_sets_the_creation_time(facts: Any) -> None:
-    made, changed = Timestamp(seconds=1_600_000_000), Timestamp(seconds=1_600_000_001, nanos=5_000)
-    await put(facts, ADA, "seat", {"content": "window"}, create_time=made, update_time=changed)
-    found = await get_fact(facts, "seat")
-    assert (found.create_time, found.update_time) == (made, changed)
-
-
-async def test_every_invalid_field_is_named_at_once(facts: Any) -> None:
-    wrong = pb.PutFactRequest(
-        fact=pb.Fact(
-            namespace=["user", "a\0b"],
-            key="k" * 513,
-            metadata={"unset": common_pb2.MetadataValue()},
-            ttl=Duration(seconds=1, nanos=-1),
-        ),
-        mode=9,
-        ack=9,
-        request_id="r" * 129,
-    )
-    assert violations(await failure_of(facts.PutFact(wrong))) == {
-        "fact.namespace[1]", "fact.key", "fact.value", "fact.metadata.unset", "fact.ttl", "mode", "ack", "request_id",
-    }  # fmt: skip
-    sound = pb.PutFactRequest(
-        fact=pb.Fact(namespace=ADA, value=struct({"n": 1}), ttl=Duration(), index=pb.FactIndex(paths=["a..b"])),
-        embedding=[1.0],
-        expected_revision=-1,
-    )
-    assert violations(await failure_of(facts.PutFact(sound))) == {
-        "fact.ttl", "fact.index.paths[0]", "embedding", "expected_revision",
-    }  # fmt: skip
-    assert violations(await failure_of(facts.GetFact(pb.GetFactRequest()))) == {"namespace", "key"}
-    assert violations(await failure_of(facts.BatchGetFacts(pb.BatchGetFactsRequest()))) == {"names"}
-    deletion = pb.DeleteFactRequest(namespace=["a\0b"], ack=9)
-    assert violations(await failure_of(facts.DeleteFact(deletion))) == {"namespace[0]", "key", "ack"}
-    for call in (facts.SearchFacts(pb.SearchFactsRequest()), facts.DeleteFacts(pb.DeleteFactsRequest())):
-        assert violations(await failure_of(call)) == {"filter"}
-    listed = facts.ListFacts(pb.ListFactsRequest(filter={}, page_size=-1))
-    assert violations(await failure_of(listed)) == {"filter.namespace", "page_size"}
-    pattern = facts.ListNamespaces(pb.ListNamespacesRequest(prefix=["a\0b"], max_depth=-1))
-    assert violations(await failure_of(pattern)) == {"prefix[0]", "max_depth"}
-    assert await everything(facts) == []
 
 
 async def test_a_value_that_is_not_valid_json_is_refused(facts: Any) -> None:
@@ -255,14 +205,6 @@ async def test_watchers_get_the_name_of_each_fact_that_a_filter_removed(connecti
     ]
     assert len({change.commit_id for change in changes}) == 1
     assert not any(change.HasField("fact") for change in changes)
-
-
-async def test_the_log_names_facts_without_their_values(connection: Connection) -> None:
-    await put(connection.facts, ADA, "seat", {"content": "window"})
-    listed = changes_pb2.ListChangesRequest(filter={"types": [changes_pb2.CHANGE_TYPE_FACT_CREATED]})
-    [change] = (await connection.changes.ListChanges(listed)).changes
-    assert change.WhichOneof("record") is None
-    assert list(change.fact_change.namespace) == [*ADA]
 
 
 async def test_facts_that_expired_while_the_server_was_down_are_removed_and_reported(tmp_path: Path) -> None:

@@ -91,15 +91,6 @@ async def test_a_missing_document_is_not_found_and_named(store: Any) -> None:
     assert detail(error, error_details_pb2.ResourceInfo).resource_name == "nothing"
 
 
-async def test_every_invalid_field_is_named_at_once(store: Any) -> None:
-    request = index("", "", metadata={"unset": common_pb2.MetadataValue()}, terms={"request_id": "r" * 200})
-    error = await failure_of(store.IndexDocument(request))
-    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
-    violations = {v.field: v.description for v in detail(error, error_details_pb2.BadRequest).field_violations}
-    assert set(violations) == {"document.doc_id", "document.content", "document.metadata.unset", "request_id"}
-    assert all(violations.values())
-
-
 async def test_a_request_id_makes_a_repeated_call_harmless(store: Any) -> None:
     request = index("a", terms={"request_id": "once"})
     first = (await store.IndexDocument(request)).receipt
@@ -169,12 +160,6 @@ async def test_a_limit_is_five_by_default_and_at_most_a_hundred(store: Any) -> N
     for limit, count in ((None, 5), (0, 5), (7, 7), (100, 100), (101, 100), (2**31 - 1, 100)):
         answer = await store.SearchDocuments(pb.SearchDocumentsRequest(query="common word", limit=limit))
         assert len(answer.results) == answer.diagnostics.returned == count
-
-
-async def test_a_blank_query_finds_nothing(store: Any) -> None:
-    await store.IndexDocument(index("a"))
-    for query in ("", "  \n\t "):
-        assert not (await store.SearchDocuments(pb.SearchDocumentsRequest(query=query))).results
 
 
 async def test_filters_compare_numbers_by_value_and_unknown_keys_are_named(store: Any) -> None:
@@ -277,15 +262,6 @@ async def test_a_filter_of_another_type_than_the_stored_values_finds_nothing_and
             assert [each.key for each in answer.ignored_filters] == ["unknown"] * ("unknown" in filters)
 
 
-async def test_lists_and_counts_name_the_filters_that_were_not_applied(store: Any) -> None:
-    await store.IndexDocument(index("a", metadata=metadata(n=1)))
-    filters = metadata(n=1, unknown=2)
-    page = await store.ListDocuments(pb.ListDocumentsRequest(filters=filters))
-    count = await store.CountDocuments(pb.CountDocumentsRequest(filters=filters))
-    assert (len(page.documents), count.count) == (1, 1)
-    assert [i.key for i in page.ignored_filters] == [i.key for i in count.ignored_filters] == ["unknown"]
-
-
 async def test_a_bulk_delete_removes_matching_documents_and_a_dry_run_none(store: Any) -> None:
     await _index_many(store, [index(f"d{i}", metadata=metadata(even=i % 2 == 0)) for i in range(10)])
     filters = metadata(even=True)
@@ -295,14 +271,6 @@ async def test_a_bulk_delete_removes_matching_documents_and_a_dry_run_none(store
     real, again = await store.DeleteDocuments(request), await store.DeleteDocuments(request)
     assert (real.deleted_count, real.replayed, again.deleted_count, again.replayed) == (5, False, 5, True)
     assert (await store.CountDocuments(pb.CountDocumentsRequest())).count == 5
-
-
-@pytest.mark.parametrize("request_", [pb.DeleteDocumentsRequest(), pb.DeleteDocumentsRequest(dry_run=True)])
-async def test_a_bulk_delete_of_everything_is_refused(store: Any, request_: pb.DeleteDocumentsRequest) -> None:
-    await store.IndexDocument(index("a"))
-    error = await failure_of(store.DeleteDocuments(request_))
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert (await store.CountDocuments(pb.CountDocumentsRequest())).count == 1
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
@@ -435,16 +403,6 @@ async def test_many_clients_at_once_each_get_their_own_answer(store: Any) -> Non
         *(store.SearchDocuments(pb.SearchDocumentsRequest(query=f"unique{i}", limit=1)) for i in range(100))
     )
     assert [answer.results[0].document.doc_id for answer in answers] == [f"d{i}" for i in range(100)]
-
-
-async def test_an_unknown_enum_value_is_refused_rather_than_taken_for_another(store: Any) -> None:
-    for call in (
-        store.IndexDocument(index("a", terms={"ack": 9})),
-        store.SearchDocuments(pb.SearchDocumentsRequest(query="x", mode=9)),
-        store.GetDocument(pb.GetDocumentRequest(doc_id="a", view=9)),
-        store.SearchDocuments(pb.SearchDocumentsRequest(query="x", limit=-1)),
-    ):
-        assert (await failure_of(call)).code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_backend_without_an_index_cannot_rebuild_one(store: Any) -> None:

@@ -1,7 +1,6 @@
-"""What the memory service promises about reads: pages, searches, forecasts and the status."""
+"""What the memory service promises about reads: pages, counts and searches."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -10,8 +9,8 @@ from google.rpc import error_details_pb2
 from mnemon.v1 import common_pb2
 from mnemon.v1 import memory_pb2 as pb
 
-from tests.support.memory_messages import compare, contents_of, create, metadata, remember, where
-from tests.support.server import Connection, detail, eventually, failure_of, reason, whole_server
+from tests.support.memory_messages import contents_of, create, metadata, remember, where
+from tests.support.server import Connection, detail, failure_of, reason
 from tests.support.timeline_messages import stamp
 
 HOUR = timedelta(hours=1)
@@ -118,33 +117,6 @@ async def test_results_come_best_first_and_say_how_they_were_compared(memories: 
         assert (answer.diagnostics.exact, answer.diagnostics.returned) == (True, len(answer.results))
 
 
-async def test_faded_memories_make_room_for_the_next_results(tmp_path: Path) -> None:
-    async with whole_server(tmp_path, contextual_half_life_h=0.001) as connected:
-        memories = connected.memories
-        await bulk(memories, [create("python fact", decay_policy=pb.DECAY_POLICY_CONTEXTUAL) for _ in range(30)])
-        await remember(memories, *(f"python fact, as one says {i}" for i in range(5)))
-        faded = pb.CountMemoriesRequest(filter=where(min_confidence=0.9))
-
-        async def have_faded() -> bool:
-            return bool((await memories.CountMemories(faded)).count == 5)
-
-        await eventually(have_faded)
-        answer = await search(memories, "python fact", limit=5, filter={"min_confidence": 0.9})
-        assert {match.memory.decay_policy for match in answer.results} == {pb.DECAY_POLICY_STABLE}
-        assert len(answer.results) == 5
-        everything = await search(memories, "python fact", limit=5, filter={"min_confidence": 0.0})
-        assert everything.results[0].memory.content == "python fact"
-
-
-async def test_faded_memories_are_left_out_unless_a_filter_says_otherwise(tmp_path: Path) -> None:
-    async with whole_server(tmp_path, contextual_half_life_h=1e-7) as connected:
-        await remember(connected.memories, "python fact", decay_policy=pb.DECAY_POLICY_CONTEXTUAL)
-        for least, found in (({}, 0), ({"min_confidence": 0.0}, 1)):
-            answer = await search(connected.memories, "python fact", filter={"type": "", **least})
-            assert answer.diagnostics.returned == len(answer.results) == found
-        assert (await connected.memories.CountMemories(pb.CountMemoriesRequest(filter=where()))).count == 1
-
-
 async def test_a_limit_of_zero_means_ten(memories: Any) -> None:
     await bulk(memories, [create(f"python fact {i}") for i in range(12)])
     assert len((await search(memories, "python fact", limit=0)).results) == 10
@@ -164,18 +136,6 @@ async def test_a_view_sets_how_much_of_a_memory_is_returned(memories: Any) -> No
     assert full == standard
     [why] = (await search(memories, "owls hunt mice", view=common_pb2.VIEW_IDS, explain=True)).results
     assert (why.memory, list(why.explanation.matched_terms)) == (ids.memory, ["owl", "hunt", "mice"])
-
-
-async def test_a_minimum_score_leaves_out_lower_ones(memories: Any) -> None:
-    await remember(memories, "owls hunt mice", "bread and butter")
-    answer = await search(memories, "owls hunt mice", min_score=0.9)
-    assert [match.memory.content for match in answer.results] == ["owls hunt mice"]
-
-
-@pytest.mark.parametrize("query", ["", " \n\t "])
-async def test_a_blank_query_finds_nothing(memories: Any, query: str) -> None:
-    await remember(memories, "a")
-    assert not (await search(memories, query)).results
 
 
 @pytest.mark.parametrize(
@@ -213,35 +173,6 @@ async def test_an_explanation_adds_up_to_the_score_and_comes_only_on_request(mem
     assert list(said.matched_terms) == ["owl", "hunt", "mice"]
     assert "1" in said.confidence and said.confidence.endswith(".")
     assert (said.passage_start, said.passage_end) == (0, len(match.memory.content))
-
-
-async def test_a_forecast_lists_what_falls_below_a_threshold_and_when(memories: Any) -> None:
-    fading = pb.DECAY_POLICY_CONTEXTUAL
-    [week] = await remember(memories, "a week", decay_policy=fading, scope={"agent": "claude"})
-    [month] = await remember(memories, "a month", decay_policy=pb.DECAY_POLICY_REINFORCEABLE)
-    await remember(memories, "for ever")
-    created = week.create_time.ToDatetime(UTC)
-
-    async def forecast(hours: float, **fields: Any) -> list[pb.MemoryForecast]:
-        request = pb.ForecastMemoriesRequest(by_time=stamp(created + hours * HOUR), **fields)
-        return list((await memories.ForecastMemories(request)).forecasts)
-
-    assert await forecast(160, min_confidence=0.5) == []
-    [first] = await forecast(169, min_confidence=0.5)
-    assert (first.memory.memory_id, first.memory.confidence) == (week.memory_id, pytest.approx(1, abs=1e-3))
-    assert first.fade_time.ToDatetime(UTC) == pytest.approx(created + 168 * HOUR, abs=timedelta(seconds=1))
-    assert first.confidence_then == pytest.approx(0.5 ** (169 / 168), abs=1e-3)
-    both = [week.memory_id, month.memory_id]
-    assert [each.memory.memory_id for each in await forecast(24 * 60)] == both
-    assert [each.memory.memory_id for each in await forecast(24 * 60, filter=where(scope={"agent": "claude"}))] == [
-        week.memory_id
-    ]
-    assert await forecast(24 * 60, filter=where(compare("decay_policy", "EQ", "stable"))) == []
-
-
-async def test_a_forecast_without_a_time_or_a_threshold_is_refused(memories: Any) -> None:
-    request = pb.ForecastMemoriesRequest(min_confidence=0.0, page_size=-1)
-    assert await wrong_fields(memories.ForecastMemories(request)) == ["by_time", "page_size", "min_confidence"]
 
 
 async def test_an_invalid_id_is_refused(memories: Any) -> None:

@@ -103,24 +103,6 @@ def test_a_document_comes_back_as_it_was_given(memory: Client) -> None:
     assert found.passage_count == 1
 
 
-def test_the_full_view_holds_one_unit_vector_per_passage(memory: Client) -> None:
-    document = memory.documents.get("travel-1", view="full")
-    model = memory.documents.status().embedding_model
-
-    assert [len(vector) for vector in document.embeddings] == [model.dimension] * document.passage_count
-    assert sum(x * x for x in document.embeddings[0]) == pytest.approx(1, abs=1e-3)
-    assert memory.documents.get("travel-1", view="ids").content == ""
-
-
-def test_indexing_again_replaces_or_changes_nothing(memory: Client) -> None:
-    doc_id, content, metadata = NOTES[0]
-
-    assert memory.documents.put(doc_id, content, metadata).outcome == mnemon.WriteOutcome.UNCHANGED
-    replaced = memory.documents.put(doc_id, content, {"topic": "seats"})
-    assert replaced.outcome == mnemon.WriteOutcome.REPLACED
-    assert memory.documents.get(doc_id).metadata == {"topic": "seats"}
-
-
 def test_a_document_is_changed_in_part(memory: Client) -> None:
     scope = Scope(user="ada", project="x")
     memory.documents.put("note", "Ada drinks tea.", {"topic": "drinks", "year": 2023}, scope=scope)
@@ -149,26 +131,6 @@ def test_a_document_is_changed_in_part(memory: Client) -> None:
     for wrong in ({"remove_metadata": "topic"}, {"scope": {"nobody": "x"}}, {}):
         with pytest.raises(mnemon.InvalidArgumentError):
             memory.documents.update("note", **wrong)
-
-
-def test_a_write_with_a_stale_revision_is_refused(memory: Client) -> None:
-    revision = memory.documents.get("work-1").revision
-    memory.documents.put("work-1", "The report is done.", expected_revision=revision)
-
-    with pytest.raises(mnemon.RevisionMismatchError):
-        memory.documents.put("work-1", "The report is lost.", expected_revision=revision)
-    with pytest.raises(mnemon.RevisionMismatchError):
-        memory.documents.delete("work-1", expected_revision=revision)
-    assert memory.documents.get("work-1").content == "The report is done."
-
-
-def test_the_same_request_id_gets_the_same_receipt_and_no_second_write(memory: Client) -> None:
-    first = memory.documents.put("once", "text", request_id="request-once")
-    again = memory.documents.put("once", "text", request_id="request-once")
-
-    assert (again.replayed, again.revision, again.commit_time) == (True, first.revision, first.commit_time)
-    with pytest.raises(mnemon.RequestIdReusedError):
-        memory.documents.put("once", "other text", request_id="request-once")
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
@@ -320,16 +282,6 @@ def test_a_rebuild_reports_progress_to_the_end(memory: Client) -> None:
 
     assert steps[-1].done == steps[-1].total == 3
     assert memory.documents.search("window seats")[0].doc_id == "travel-1"
-
-
-def test_health_describes_the_store(memory: Client) -> None:
-    health = memory.documents.status()
-
-    assert health.status == mnemon.HealthStatus.HEALTHY
-    assert (health.document_count, health.passage_count) == (3, 3)
-    assert health.backend
-    assert health.embedding_model.dimension > 0
-    memory.wait_until_ready(timeout=60)
 
 
 async def test_the_asyncio_client_has_every_method(server: Server, memory: Client) -> None:

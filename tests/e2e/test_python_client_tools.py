@@ -135,33 +135,6 @@ def test_a_namespace_is_filled_from_the_applications_context(client: Client) -> 
     assert not isinstance(raised.value, ValueError)
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "error", "said"),
-    [
-        ("manage_memory", {"action": "delete", "id": "x"}, mnemon.InvalidArgumentError, "action"),
-        ("manage_memory", {"content": "x", "id": "y"}, mnemon.InvalidArgumentError, "id"),
-        ("manage_memory", {"content": "x", "action": "update", "id": "y"}, mnemon.FactNotFoundError, "'y'"),
-        ("search_memory", {"query": "x", "filter": {"a": {"$like": 1}}}, mnemon.InvalidArgumentError, r"\$like"),
-        ("search_memory", {"query": "x", "depth": 3}, mnemon.InvalidArgumentError, "depth"),
-        ("search_memory", {}, mnemon.InvalidArgumentError, "query"),
-        ("remember", {}, mnemon.ToolNotFoundError, "remember"),
-    ],
-)
-def test_a_call_that_cannot_run_says_why(
-    client: Client, tool: str, arguments: dict[str, Any], error: type[Exception], said: str
-) -> None:
-    with pytest.raises(error, match=said):
-        client.tools.call(tool, arguments, config=ADA, actions_permitted=("create", "update"))
-    assert list(client.facts.list(subtree=True)) == []
-
-
-def test_a_repeated_call_with_one_request_id_is_one_call(client: Client) -> None:
-    first = remember(client, "Ada likes tea.", request_id="call-once")
-    assert remember(client, "Ada likes tea.", request_id="call-once") == first
-    assert remember(client, "Ada likes tea.") != first
-    assert len(list(client.facts.list(("user", "ada")))) == 2
-
-
 def test_a_text_is_parsed_without_running_anything_and_counted(client: Client) -> None:
     before = client.tools.stats()
     vcp = "<<<[TOOL_REQUEST]>>>\ntool_name:「始」manage_memory「末」,\ncontent:「始」x「末」\n<<<[END_TOOL_REQUEST]>>>"

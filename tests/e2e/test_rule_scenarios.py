@@ -137,30 +137,6 @@ async def test_registering_twice_with_one_request_id_registers_once(rules: Rules
     assert (await rules.export()).registry_version == 3
 
 
-async def test_every_invalid_value_is_named_by_its_field(rules: Rules) -> None:
-    wrong = pb.MergeRuleConfig(
-        name=" ",
-        conditions={"importance_min": 0.6, "importance_max": 1.5},
-        detection={"keyword_threshold": -1},
-        arbitration={"merge_threshold": 2, "weights": {"source": -1}, "source_priority": {"user": 11}},
-    )
-    error = await failure_of(rules.register(wrong))
-    violations = detail(error, error_details_pb2.BadRequest).field_violations
-    assert error.code().name == "INVALID_ARGUMENT"
-    assert sorted(violation.field for violation in violations) == [
-        "rule.arbitration.merge_threshold",
-        "rule.arbitration.source_priority.user",
-        "rule.arbitration.weights.source",
-        "rule.conditions.importance_max",
-        "rule.detection.keyword_threshold",
-        "rule.name",
-    ]
-    loading = await failure_of(rules.load([STRICT, wrong]))
-    assert {v.field.partition(".")[0] for v in detail(loading, error_details_pb2.BadRequest).field_violations} == {
-        "rules[1]"
-    }
-
-
 @pytest.mark.parametrize("window", [Duration(), Duration(nanos=-1), Duration(nanos=1), Duration(seconds=10**12)])
 async def test_an_invalid_time_window_has_the_name_of_the_message_field(rules: Rules, window: Duration) -> None:
     error = await failure_of(rules.register(pb.MergeRuleConfig(name="mine", detection={"time_window": window})))

@@ -119,23 +119,6 @@ async def test_a_memory_is_created_found_changed_and_deleted(connection: Connect
     assert await refused(gone) == (MISSING, "FACT_NOT_FOUND")
 
 
-async def test_the_facts_are_returned_on_request(tools: Any) -> None:
-    key = await remember(tools, "Ada prefers window seats.")
-    plain = await call(tools, "search_memory", {"query": "window"})
-    assert len(plain.artifact) == 0
-    both = await call(
-        tools, "search_memory", {"query": "window"}, response_format=pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT
-    )
-    assert both.content == plain.content
-    [match] = both.artifact
-    [said] = json.loads(both.content)
-    assert (match.fact.key, match.score.relevance) == (key, said["score"])
-
-
-async def test_an_empty_result_is_an_empty_list(tools: Any) -> None:
-    assert (await call(tools, "search_memory", {"query": "anything"})).content == "[]"
-
-
 async def test_an_unknown_tool_is_not_found_and_the_known_ones_are_named(tools: Any) -> None:
     error = await failure_of(call(tools, "format_disk", {}))
     assert (error.code(), reason(error)) == (MISSING, "TOOL_NOT_FOUND")
@@ -179,20 +162,6 @@ async def test_a_context_without_a_namespace_is_a_configuration_error(tools: Any
     ):
         assert await refused(remember(tools, "x", about)) == UNCONFIGURED
         assert await refused(call(tools, "search_memory", {"query": "x"}, about)) == UNCONFIGURED
-
-
-async def test_namespaces_come_only_from_the_context(connection: Connection) -> None:
-    contexts = [
-        context({"org_id": "acme", "agent_id": "alpha"}),
-        context({"configurable": {"user_id": "u-123"}}),
-        context({"user_id": "{agent_id}"}, namespace=["{user_id}", "memories"]),
-    ]
-    for about in contexts:
-        await remember(connection.tools, "the same words", about)
-    places = [tuple(fact.namespace) for fact in await everything(connection.facts)]
-    assert places == [("org", "acme", "alpha"), ("user", "u-123"), ("{agent_id}", "memories")]
-    for about in contexts:
-        assert len(await recall(connection.tools, "words", about)) == 1
 
 
 async def test_a_repeated_call_gets_the_first_answer(connection: Connection) -> None:

@@ -7,16 +7,14 @@ from typing import Any
 import mnemon
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from mnemon import Client, EpisodicEvent, RoutingPolicy
+from mnemon import Client, RoutingPolicy
 from mnemon._messages.changes import change_from_pb
-from mnemon._messages.records import event_to_pb
 from mnemon.v1 import bridge_pb2, changes_pb2, common_pb2, semantic_pb2
 
 from tests.support.timeline_messages import stamp
 from tests.unit.client.scripted_server import scripted_server
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
-LUNCH = EpisodicEvent("conversation", "Ada had lunch.", user="ada", event_time=NOON)
 
 
 def test_a_policy_is_sent_as_a_whole_or_in_part_and_read_with_its_defaults() -> None:
@@ -121,9 +119,3 @@ def test_an_event_of_the_feed_has_its_details(event: changes_pb2.Change, expecte
 
     assert found.details == expected
     assert found.type != mnemon.ChangeType.UNKNOWN
-
-
-def test_the_change_of_a_recorded_event_carries_the_event() -> None:
-    event = changes_pb2.Change(type=changes_pb2.CHANGE_TYPE_EPISODIC_SAVED, episodic_event=event_to_pb(LUNCH))
-
-    assert change_from_pb(event).record == LUNCH

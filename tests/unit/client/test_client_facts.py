@@ -13,14 +13,13 @@ from mnemon import Client, F, Fact
 from mnemon._messages import records
 from mnemon._messages.json import object_from_pb, object_to_pb
 from mnemon._messages.translation import read
-from mnemon.v1 import common_pb2, errors_pb2
+from mnemon.v1 import common_pb2
 from mnemon.v1 import facts_pb2 as pb
 
 from tests.support.memory_messages import all_of, any_of, compare
 from tests.unit.client.scripted_server import failing, scripted_server
 
 UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
-BROKEN = failing(grpc.StatusCode.UNAVAILABLE, "connection lost")
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ADA = ("user", "ada")
 
@@ -42,16 +41,6 @@ def nested(levels: int) -> dict[str, Any]:
     for _ in range(levels - 1):
         found = {"a": found}
     return found
-
-
-def stored(request: pb.PutFactRequest, context: grpc.ServicerContext) -> pb.PutFactResponse:
-    """A line that stores any fact."""
-    receipt = common_pb2.WriteReceipt(
-        id=request.fact.key or "chosen", outcome=common_pb2.WRITE_OUTCOME_CREATED, revision=1
-    )
-    response = pb.PutFactResponse(fact=request.fact, receipt=receipt)
-    response.fact.key, response.fact.revision = receipt.id, 1
-    return response
 
 
 def all_stored(request: pb.BulkPutFactsRequest, context: grpc.ServicerContext) -> pb.BulkPutFactsResponse:
@@ -104,14 +93,6 @@ def test_an_object_may_be_as_deep_as_the_server_allows_and_no_deeper() -> None:
         object_to_pb("value", nested(31) | {"list": [[nested(30)]]})
 
 
-@pytest.mark.parametrize("index", [None, False, ("title", "messages[*].text")])
-def test_a_fact_comes_back_as_it_was_given(index: mnemon.FactIndex) -> None:
-    fact = Fact(ADA, "tea", {"content": "tea"}, {"n": 5}, NOON, NOON, timedelta(minutes=5), index)
-    sent = records.fact_to_pb(fact)
-
-    assert read(Fact, pb.Fact.FromString(sent.SerializeToString())) == fact
-
-
 def test_the_fields_set_by_the_server_are_read() -> None:
     sent = pb.Fact(namespace=ADA, key="tea", revision=3)
     version = sent.versions.add(revision=2, value=object_to_pb("value", {"n": 1}))
@@ -124,30 +105,6 @@ def test_the_fields_set_by_the_server_are_read() -> None:
     assert fact.to_dict()["versions"][0]["update_time"] == NOON.isoformat()
     assert fact.to_dict()["ttl_s"] is None
     assert Fact(ADA, "k", {}, ttl=timedelta(minutes=1.5)).to_dict()["ttl_s"] == 90
-
-
-def test_put_sends_its_arguments_and_returns_the_stored_fact() -> None:
-    with scripted_server(stored) as (address, server), Client(address) as client:
-        receipt = client.facts.put(
-            ["user", "ada"],
-            None,
-            {"content": "tea"},
-            metadata={"n": 5},
-            index=False,
-            ttl=timedelta(hours=1),
-            mode="create",
-            embedding=[0.5, 1],
-            expected_revision=0,
-            ack="searchable",
-        )
-
-    [request] = server.requests
-    assert (request.mode, list(request.embedding), request.expected_revision) == (pb.PUT_MODE_CREATE, [0.5, 1.0], 0)
-    assert request.ack == common_pb2.ACK_LEVEL_SEARCHABLE
-    assert receipt.key == "chosen"
-    fact = Fact(ADA, "chosen", {"content": "tea"}, {"n": 5}, ttl=timedelta(hours=1), index=False, revision=1)
-    assert receipt.fact == fact
-    assert receipt.to_dict()["fact"]["ttl_s"] == 3600
 
 
 def test_a_retried_write_has_the_same_request_id() -> None:
@@ -282,29 +239,6 @@ def test_a_bulk_keeps_the_order_and_a_bad_fact_fails_alone() -> None:
     first, third = server.requests[0].requests
     assert first.mode == third.mode == pb.PUT_MODE_CREATE
     assert list(third.embedding) == [0.5]
-
-
-def test_an_item_refused_by_the_server_has_its_error() -> None:
-    error = common_pb2.ItemError(code=6, message="there is one", reason=errors_pb2.ERROR_REASON_FACT_EXISTS)
-    line = pb.BulkPutFactsResponse(results=[pb.PutFactResult(error=error)])
-    with scripted_server(lambda *_: line) as (address, _), Client(address) as client:
-        [result] = client.facts.put_many([Fact(ADA, "a", {})])
-
-    assert isinstance(result.error, mnemon.FactExistsError)
-    assert result.to_dict()["error"]["message"] == "there is one"
-
-
-def test_a_broken_bulk_is_resumed_with_the_same_request_ids() -> None:
-    items = [Fact(ADA, f"k{number}", {}) for number in range(130)]
-    with scripted_server(all_stored, BROKEN, all_stored) as (address, server), Client(address) as client:
-        results = list(client.facts.put_many(items))
-
-    assert [result.key for result in results] == [fact.key for fact in items]
-    ids: dict[str, set[str]] = {}
-    for request in server.requests:
-        for each in request.requests:
-            ids.setdefault(each.fact.key, set()).add(each.request_id)
-    assert all(len(found) == 1 for found in ids.values())
 
 
 def test_a_fact_can_be_sent_as_it_was_read() -> None:

@@ -127,12 +127,6 @@ async def test_a_call_is_refused_before_sending_for_its_first_error(arguments: d
     assert str(raised.value) == said
 
 
-def test_the_first_permitted_action_is_the_default() -> None:
-    manage = create_manage_memory_tool(store=NOWHERE, actions_permitted=("delete", "update"))
-    with pytest.raises(ValueError, match="id: must name the memory to delete"):
-        manage()
-
-
 def test_a_call_sends_its_arguments_and_the_keys_of_the_namespace() -> None:
     with scripted_server(lambda *_: DONE) as (address, server), Client(address) as client:
         manage = create_manage_memory_tool(("{user_id}", "notes"), store=client, actions_permitted=["update", "create"])
@@ -184,20 +178,6 @@ def test_an_invalid_label_is_reported_by_its_type_only(value: object) -> None:
 def test_a_value_that_is_not_unicode_is_reported_without_it() -> None:
     with pytest.raises(mnemon.ConfigurationError, match="the configuration's 'user_id' must be valid Unicode"):
         create_manage_memory_tool(store=NOWHERE)("tea", config={"user_id": "\ud800"})
-
-
-def test_a_search_returns_a_text_or_the_facts_with_it() -> None:
-    with scripted_server(lambda *_: FOUND) as (address, server), Client(address) as client:
-        assert create_search_memory_tool(store=client)("tea", config=ADA) == "[...]"
-        both = create_search_memory_tool(store=client, response_format="content_and_artifact")
-        text, facts = both("tea", limit=3, offset=1, filter={"n": {"$gte": 2}}, config=ADA)
-
-    assert (text, [(match.key, match.score) for match in facts]) == ("[...]", [("tea", 0.5)])
-    plain, full = server.requests
-    assert object_from_pb(plain.arguments) == {"query": "tea", "limit": 10, "offset": 0}
-    assert plain.response_format == pb.RESPONSE_FORMAT_CONTENT
-    assert object_from_pb(full.arguments) == {"query": "tea", "limit": 3, "offset": 1, "filter": {"n": {"$gte": 2}}}
-    assert full.response_format == pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT
 
 
 async def test_on_an_asyncio_client_the_tools_are_awaited() -> None:

@@ -13,7 +13,7 @@ from mnemon import Client, F, SemanticMemory
 from mnemon._messages.changes import change_from_pb
 from mnemon._messages.records import statement_to_pb
 from mnemon._messages.translation import read
-from mnemon.v1 import changes_pb2, common_pb2, conflicts_pb2, decisions_pb2, errors_pb2, rules_pb2
+from mnemon.v1 import changes_pb2, common_pb2, decisions_pb2, errors_pb2, rules_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
 from tests.unit.client.scripted_server import failing, scripted_server
@@ -260,11 +260,6 @@ def test_an_invalid_argument_is_refused_by_name(call: Any, field: str) -> None:
     assert [violation.field for violation in raised.value.violations] == [field]
 
 
-def test_an_argument_of_the_wrong_type_is_a_type_error() -> None:
-    with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="usr"):
-        client.semantic.delete_many(usr="ada")  # type: ignore[call-arg]
-
-
 @pytest.mark.parametrize(
     ("write", "answer"),
     [
@@ -325,21 +320,6 @@ def test_many_statements_get_their_results_in_order_and_a_broken_stream_is_resum
     assert list(first.requests[1].embedding) == [1.0]
 
 
-def test_a_list_of_decisions_continues_to_the_last_page() -> None:
-    pages = [
-        conflicts_pb2.ListDecisionsResponse(decisions=[DECISION], next_page_token="more"),  # noqa: S106
-        conflicts_pb2.ListDecisionsResponse(decisions=[DECISION]),
-    ]
-    with (
-        scripted_server(*((lambda *_, page=page: page) for page in pages)) as (address, server),
-        Client(address) as client,
-    ):
-        found = list(client.conflicts.list_decisions(user="ada"))
-
-    assert [each.decision_id for each in found] == ["d-1", "d-1"]
-    assert [(each.user, each.page_token) for each in server.requests] == [("ada", ""), ("ada", "more")]
-
-
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
@@ -360,12 +340,3 @@ def test_an_event_has_its_details(event: changes_pb2.Change, expected: Any) -> N
 
     assert found.details == expected
     assert ("decision_id" in found.to_json()) == isinstance(expected, mnemon.Decision)
-
-
-def test_the_event_of_a_statement_carries_it() -> None:
-    event = changes_pb2.Change(
-        type=changes_pb2.CHANGE_TYPE_SEMANTIC_SAVED, semantic_memory={"memory_id": "m-1", "content": "text"}
-    )
-
-    assert change_from_pb(event).record == SemanticMemory("text", memory_id="m-1")
-    assert change_from_pb(event).type == mnemon.ChangeType.SEMANTIC_SAVED == "memory:semantic:saved"

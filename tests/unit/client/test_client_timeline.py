@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon import Client, EpisodicEvent, F, RoutingPolicy
+from mnemon import Client, EpisodicEvent, RoutingPolicy
 from mnemon._bulk_methods import RecordEvents
 from mnemon._messages.records import event_to_pb
 from mnemon._messages.translation import read
@@ -54,52 +54,6 @@ def test_an_event_comes_back_with_its_types(event: EpisodicEvent) -> None:
 
     assert back == event
     assert [type(back.metadata[key]) for key in event.metadata] == [type(value) for value in event.metadata.values()]
-
-
-def test_a_record_sends_its_arguments_and_names_the_event_it_duplicates() -> None:
-    def recorded(request: pb.RecordEventRequest, context: grpc.ServicerContext) -> pb.RecordEventResponse:
-        receipt = pb.EventReceipt(
-            event_id="e-0", sequence=7, segment_id=1, commit_time=stamp(NOON), duplicate=True, replayed=True
-        )
-        return pb.RecordEventResponse(receipt=receipt, duplicate_of=request.event)
-
-    with scripted_server(recorded) as (address, server), Client(address) as client:
-        receipt = client.timeline.add(
-            "task",
-            "Call the bank.",
-            user="ada",
-            event_time=NOON,
-            household="h",
-            persona="p",
-            agent="a",
-            project="x",
-            context="in the kitchen",
-            importance=0.5,
-            source="user",
-            metadata={"n": 5},
-            event_id="e-0",
-            request_id="r-1",
-        )
-
-    [request] = server.requests
-    assert request.request_id == "r-1"
-    sent = EpisodicEvent(
-        "task",
-        "Call the bank.",
-        event_id="e-0",
-        user="ada",
-        household="h",
-        persona="p",
-        agent="a",
-        project="x",
-        event_time=NOON,
-        context="in the kitchen",
-        importance=0.5,
-        source="user",
-        metadata={"n": 5},
-    )
-    assert receipt == mnemon.EventReceipt("e-0", 7, 1, NOON, duplicate=True, replayed=True, duplicate_of=sent)
-    assert receipt.to_dict()["duplicate_of"]["event_time"] == "2026-05-01T12:00:00+00:00"
 
 
 def test_an_event_without_a_time_gets_the_current_time() -> None:
@@ -162,37 +116,6 @@ def test_a_window_of_days_is_whole_and_one_of_lengths_counts_back_from_now(day: 
         assert before <= end.ToDatetime(UTC) + timedelta(days=14) <= datetime.now(UTC)
 
 
-def test_an_answer_is_the_sequence_of_its_events_with_scores_and_counts() -> None:
-    answer = pb.QueryWindowResponse(
-        results=[
-            {
-                "event": event_to_pb(LUNCH),
-                "score": {"relevance": 0.75, "vector": 0.5, "keyword": 0.25},
-            },
-            {"event": {"event_id": "dinner"}},
-        ],
-        next_page_token="more",  # noqa: S106
-        diagnostics=common_pb2.SearchDiagnostics(
-            total_candidates=9,
-            filtered_by_context=3,
-            filtered_by_window=2,
-            returned=1,
-            duration=Duration(nanos=500_000_000),
-            mode=common_pb2.SEARCH_MODE_HYBRID,
-            pending=4,
-        ),
-    )
-    with scripted_server(lambda *_: answer) as (address, _), Client(address) as client:
-        found = client.timeline.search("lunch")
-
-    dinner = EpisodicEvent("", event_id="dinner")
-    assert (list(found), found[0], found[:1], len(found)) == ([LUNCH, dinner], LUNCH, (LUNCH,), 2)
-    assert [match.score for match in found.results] == [mnemon.EventScore(0.75, 0.5, 0.25), None]
-    assert found.diagnostics == mnemon.WindowDiagnostics(9, 3, 2, 1, 0.5, mnemon.SearchMode.HYBRID, 4)
-    assert found.to_dict()["results"][0]["event"]["content"] == "Ada had lunch."
-    assert found.next_page_token == "more"  # noqa: S105
-
-
 @pytest.mark.parametrize(
     ("walk", "page", "full"),
     [
@@ -221,44 +144,6 @@ def test_iteration_continues_over_an_empty_page_to_the_last_one(walk: Any, page:
     assert found == [LUNCH, LUNCH]
     assert [each.page_token for each in server.requests] == ["", "one", "two"]
     assert {each.filter.scope.user for each in server.requests} == {"ada"}
-
-
-def test_a_summary_keeps_its_order() -> None:
-    answer = pb.SummarizeRangeResponse(
-        event_count=3,
-        earliest=stamp(NOON),
-        latest=stamp(NOON),
-        types=[pb.TypeCount(event_type="task", count=2), pb.TypeCount(event_type="emotion", count=1)],
-        days=[pb.DayCount(day="2026-04-30", count=1), pb.DayCount(day="2026-05-01", count=2)],
-    )
-    with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
-        summary = client.timeline.summarize(until=NOON, where=F("content").contains("tea"))
-
-    assert list(summary.types.items()) == [("task", 2), ("emotion", 1)]
-    assert list(summary.days.items()) == [("2026-04-30", 1), ("2026-05-01", 2)]
-    assert (summary.event_count, summary.earliest, summary.latest) == (3, NOON, NOON)
-    [request] = server.requests
-    assert request.range.end_time.ToDatetime(UTC) == NOON and not request.range.HasField("start_time")
-    assert request.filter.filter.condition.field == "content"
-
-
-def test_a_prune_sends_its_selection_and_reads_what_was_removed() -> None:
-    answer = pb.PruneEventsResponse(
-        pruned_count=2, event_ids=["e-1", "e-2"], earliest=stamp(NOON), latest=stamp(NOON), segment_count=1
-    )
-    with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
-        receipt = client.timeline.delete_many(before=NOON, user="ada", dry_run=True)
-        client.timeline.delete_many(["e-1"])
-
-    assert receipt == mnemon.PruneReceipt(2, ("e-1", "e-2"), NOON, NOON, 1, replayed=False)
-    dry, named = server.requests
-    assert (dry.before.ToDatetime(UTC), dry.filter.scope.user, dry.dry_run) == (NOON, "ada", True)
-    assert (list(named.event_ids), named.dry_run, named.HasField("before"), named.HasField("filter")) == (
-        ["e-1"],
-        False,
-        False,
-        False,
-    )
 
 
 def test_a_compaction_reports_every_step_and_its_failure() -> None:
@@ -326,11 +211,6 @@ def test_an_invalid_argument_is_refused_by_name(call: Any, field: str) -> None:
         call(client)
 
     assert [violation.field for violation in raised.value.violations] == [field]
-
-
-def test_an_argument_of_the_wrong_type_is_a_type_error() -> None:
-    with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="usr"):
-        client.timeline.delete_many(usr="ada")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

@@ -23,21 +23,6 @@ TOLD = pb.ListToolsResponse(
 DONE = pb.CallToolResponse(output=pb.ToolOutput(content="created memory 1"))
 
 
-def test_the_tools_are_described_as_by_the_server() -> None:
-    with scripted_server(lambda *_: TOLD) as (address, server), Client(address) as client:
-        search, weather = client.tools.list(
-            actions_permitted=["create"], manage_instructions="", search_instructions="S"
-        )
-        client.tools.list()
-
-    assert search == mnemon.Tool("search_memory", "Search.", SCHEMA)
-    assert (weather.kind, weather.actions_permitted) == ("forwarded", ("create",))
-    asked, plain = server.requests
-    assert list(asked.actions_permitted) == [pb.MEMORY_ACTION_CREATE]
-    assert asked.HasField("manage_instructions") and asked.search_instructions == "S"
-    assert not plain.HasField("manage_instructions") and not plain.actions_permitted
-
-
 def test_schemas_have_the_format_of_the_vendors_api() -> None:
     with scripted_server(lambda *_: TOLD) as (address, _), Client(address) as client:
         openai, anthropic = client.tools.schemas("openai"), client.tools.schemas("anthropic")

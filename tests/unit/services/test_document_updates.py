@@ -9,7 +9,7 @@ import pytest
 from mnemon_server.domain.changes import ChangeFilter, ChangeType
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document, IndexRequest, SearchQuery, SearchResult, UpdateDocument
-from mnemon_server.domain.errors import DocumentNotFoundError, InvalidArgumentError, RequestIdReusedError
+from mnemon_server.domain.errors import InvalidArgumentError, RequestIdReusedError
 from mnemon_server.domain.records import METADATA_KEYS_MAX, Scope, WriteOutcome
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import DocumentUpdate, Fits, PassageInput
@@ -68,18 +68,6 @@ async def opened(tmp_path: Path) -> AsyncIterator[Opened]:
         yield found
 
 
-async def test_only_named_fields_change(opened: Opened) -> None:
-    other = Document("note", "ignored", {"c": 3}, scope=Scope(user="bob", agent="claude"))
-    await opened.update(other, "scope.agent", set_metadata={"b": "three", "d": True}, remove_metadata=("a", "nobody"))
-    stored = await opened.stored()
-    assert (stored.content, stored.revision) == ("tea at four", 2)
-    assert stored.metadata == {"b": "three", "d": True}
-    assert stored.scope == Scope(user="ada", agent="claude", project="x")
-    await opened.update(other, "metadata", "scope")
-    stored = await opened.stored()
-    assert (stored.metadata, stored.scope, stored.revision) == (other.metadata, other.scope, 3)
-
-
 async def test_a_document_is_embedded_again_only_if_its_content_changes(opened: Opened) -> None:
     await opened.update(replace(NOTE, scope=Scope(user="bob")), "scope", set_metadata={"c": 1})
     await opened.update(NOTE, "content", set_metadata={"c": 2})
@@ -136,12 +124,6 @@ async def test_a_repeated_call_gets_the_first_answer_even_after_the_document_is_
     ):
         with pytest.raises(RequestIdReusedError):
             await opened.store.update(other)
-
-
-async def test_a_missing_document_is_not_found_whatever_revision_is_expected(opened: Opened) -> None:
-    for expected in (None, 1):
-        with pytest.raises(DocumentNotFoundError, match="nowhere"):
-            await opened.update(replace(NOTE, doc_id="nowhere"), "content", expected_revision=expected)
 
 
 async def test_an_update_that_makes_the_metadata_too_large_is_refused(opened: Opened) -> None:

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from mnemon_server.domain.errors import (
     StorageFailedError,
 )
 from mnemon_server.domain.events import EventSelection, PrunedEvents, StoredEvent
-from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.events import pruning as episodic_pruning
 
@@ -81,24 +80,6 @@ def pruned_in_feed(opened: OpenedEpisodic) -> list[str]:
     return sorted(event_id for event in events for event_id, _ in json.loads(event.details)["events"])
 
 
-async def test_events_before_a_time_are_pruned(opened: OpenedEpisodic) -> None:
-    pruned = await opened.store.prune(before=NOON - 8 * HOUR)
-
-    assert pruned == PrunedEvents(2, ("8", "9"), NOON - 10 * HOUR, NOON - 9 * HOUR, segment_count=2)
-    assert sorted(await opened.contents()) == [*"01234567", "bob's"]
-    assert pruned_in_feed(opened) == ["8", "9"]
-
-
-async def test_events_matching_a_filter_and_a_time_are_pruned(opened: OpenedEpisodic) -> None:
-    by_content = EventSelection(scope=ADA, expression=Condition("content", Operator.IN, ("1", "5")))
-
-    assert (await opened.store.prune(where=by_content, before=(NOON - 3 * HOUR).replace(tzinfo=None))).event_ids == (
-        "5",
-    )
-    assert (await opened.store.prune(where=BOBS)).event_ids == ("bob",)
-    assert sorted(await opened.contents()) == ["0", "1", "2", "3", "4", "6", "7", "8", "9"]
-
-
 async def test_ids_are_pruned_once_and_missing_ones_are_skipped_on_request(
     opened: OpenedEpisodic,
 ) -> None:
@@ -138,11 +119,6 @@ async def test_ids_pruned_by_the_first_attempt_of_a_call_are_not_missing_in_the_
         await opened.store.prune(event_ids=ids, request_id="ids", allow_missing=True)
 
 
-async def test_no_event_is_before_the_earliest_time(opened: OpenedEpisodic) -> None:
-    assert await opened.store.prune(before=datetime(1, 1, 1)) == PrunedEvents(0)
-    assert len(await opened.contents()) == 11
-
-
 @pytest.mark.parametrize(
     ("field", "asked"),
     [
@@ -160,16 +136,6 @@ async def test_an_empty_or_invalid_request_removes_nothing(
             await opened.store.prune(dry_run=dry_run, **asked)
         assert [violation.field for violation in refusal.value.violations] == [field]
     assert len(await opened.contents()) == 11
-
-
-@pytest.mark.usefixtures("short_steps")
-async def test_a_dry_run_counts_and_removes_nothing(opened: OpenedEpisodic) -> None:
-    would = await opened.store.prune(where=EventSelection(scope=ADA), dry_run=True, request_id="r")
-    assert len(await opened.contents()) == 11
-    did = await opened.store.prune(where=EventSelection(scope=ADA), request_id="r")
-
-    assert would == did == PrunedEvents(10, tuple("0123456789"), NOON - 10 * HOUR, NOON - HOUR, segment_count=4)
-    assert await opened.contents() == ["bob's"]
 
 
 async def test_many_events_are_pruned_in_bounded_steps_and_the_first_thousand_are_named() -> None:
@@ -197,17 +163,6 @@ async def test_a_step_of_large_events_ends_early(opened: OpenedEpisodic, monkeyp
 
 
 # Repeated requests
-
-
-async def test_a_repeated_request_gets_the_first_answer_and_removes_nothing_more(opened: OpenedEpisodic) -> None:
-    first = await opened.store.prune(where=BOBS, request_id="r")
-    await opened.happened("bob again", scope=BOB)
-    again = await opened.store.prune(where=BOBS, request_id="r")
-
-    assert again == replace(first, replayed=True)
-    assert "bob again" in await opened.contents()
-    with pytest.raises(RequestIdReusedError, match="'r' was used"):
-        await opened.store.prune(where=EventSelection(scope=ADA), request_id="r")
 
 
 async def test_a_request_that_found_nothing_finds_nothing_when_repeated(opened: OpenedEpisodic) -> None:

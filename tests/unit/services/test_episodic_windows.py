@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from mnemon_server.domain.errors import EmbeddingError, InvalidArgumentError
 from mnemon_server.domain.events import (
-    EventPosition,
     EventScore,
     EventSelection,
     PruneReason,
@@ -32,9 +31,7 @@ from tests.support.episodic_stores import (
     MINUTE,
     OpenedEpisodic,
     episodic_vault,
-    happening,
     open_event_store,
-    receipts,
     said,
 )
 from tests.support.gated_embedder import GatedEmbedder
@@ -119,23 +116,6 @@ async def test_the_diagnostics_count_what_each_condition_left_out(quarter: Opene
     assert found.mode is None
 
 
-async def test_pages_continue_where_the_last_one_ended_and_hold_every_event_once(opened: OpenedEpisodic) -> None:
-    requests = [happening(str(number), NOON - (number // 10) * MINUTE) for number in range(95)]
-    receipts(await opened.store.record(requests))
-    seen: list[str] = []
-    after: EventPosition | None = None
-    for page_number in range(10):
-        page = await window(opened, limit=10, after=after)
-        seen += said(page.events)
-        after = page.next_position
-        if page_number == 3:
-            # Events that are recorded late or are new do not shift any page.
-            await opened.happened("new", ago=timedelta(0))
-    assert after is None
-    assert sorted(seen, key=int) == list(map(str, range(95)))
-    assert [int(content) // 10 for content in seen] == sorted(int(content) // 10 for content in seen)
-
-
 async def test_recent_events_are_not_limited_to_a_window(quarter: OpenedEpisodic) -> None:
     bobs = EventSelection(scope=BOB, min_importance=0.5)
     first = await quarter.store.recent(bobs, None, 3)
@@ -147,45 +127,12 @@ async def test_recent_events_are_not_limited_to_a_window(quarter: OpenedEpisodic
         await quarter.store.recent(bobs, None, 1_001)
 
 
-async def test_a_range_is_summarized_by_type_and_day(opened: OpenedEpisodic) -> None:
-    await opened.happened("a", "b", ago=DAY, event_type="task")
-    await opened.happened("c", ago=2 * DAY)
-    await opened.happened("d", ago=40 * DAY)
-    await opened.happened("e", ago=DAY, scope=BOB)
-    summary = await opened.store.summarize(EventSelection(scope=ADA, start=NOON - 30 * DAY))
-
-    assert (summary.event_count, summary.earliest, summary.latest) == (3, NOON - 2 * DAY, NOON - DAY)
-    assert summary.types == (("task", 2), ("conversation", 1))
-    assert [count for _, count in summary.days] == [1, 2]
-    assert (await opened.store.summarize()).event_count == 5
-    with pytest.raises(InvalidArgumentError, match=r"range\.end_time"):
-        await opened.store.summarize(EventSelection(start=NOON, end=NOON - DAY))
-
-
 async def test_an_invalid_query_is_refused_and_the_field_is_named(opened: OpenedEpisodic) -> None:
     with pytest.raises(InvalidArgumentError, match="limit: must be 1 to 1,000"):
         await window(opened, limit=1_001)
 
 
 # Search by text
-
-
-async def test_a_text_finds_events_of_the_window_by_word_best_first(opened: OpenedEpisodic) -> None:
-    await opened.happened("Ada planted tomatoes in the garden")
-    await opened.happened("tomatoes")
-    await opened.happened("Ada called Bob")
-    await opened.happened("tomatoes of last year", ago=300 * DAY)
-    await opened.happened("Bob ate tomatoes", scope=BOB)
-    await opened.indexed()
-    found = await window(opened, text="tomatoes")
-
-    assert said(found.events) == ["tomatoes", "Ada planted tomatoes in the garden"]
-    assert found.next_position is None
-    relevance = [score.relevance for score in found.scores]
-    assert relevance == sorted(relevance, reverse=True)
-    assert relevance[0] <= 1.0
-    assert all(score.similarity is None and score.keyword == score.relevance for score in found.scores)
-    assert found.diagnostics.mode is SearchMode.KEYWORD
 
 
 async def test_events_that_match_equally_well_come_newest_first_and_the_limit_is_applied_last(
@@ -219,13 +166,6 @@ async def test_a_text_query_has_the_diagnostics_of_its_window(quarter: OpenedEpi
     where = EventSelection(scope=ADA, expression=BY_CONTENT)
     filtered = (await window(quarter, where=where, text="a")).diagnostics
     assert (filtered.filtered_by_context, filtered.filtered_by_window, filtered.returned) == (5, 3, 0)
-
-
-async def test_a_blank_text_finds_nothing(quarter: OpenedEpisodic) -> None:
-    page = await window(quarter, text=" \n")
-
-    assert (page.events, page.scores, page.next_position) == ((), (), None)
-    assert page.diagnostics.mode is SearchMode.KEYWORD
 
 
 async def test_a_page_of_large_events_ends_before_the_message_limit(opened: OpenedEpisodic) -> None:

@@ -87,15 +87,6 @@ async def found_by_word(facts: OpenedFacts, word: str) -> list[str]:
     return keys_of((await facts.store.search(query)).matches)
 
 
-async def test_unindexed_facts_are_not_searched_but_listed(facts: OpenedFacts) -> None:
-    await facts.put("off", {"content": "zebra"}, index=OFF)
-    await facts.put("title", {"content": "zebra", "title": "lion"}, index=FactIndex(paths=("title",)))
-    await facts.put("default", {"content": "zebra", "title": "lion"})
-    assert await found_by_word(facts, "zebra") == ["default"]
-    assert await found_by_word(facts, "lion") == ["title"]
-    assert await facts.keys() == ["off", "title", "default"]
-
-
 async def test_texts_no_longer_indexed_are_no_longer_found(facts: OpenedFacts) -> None:
     await facts.put("k", {"content": "zebra", "title": "lion"})
     await facts.put("k", {"content": "zebra", "title": "lion"}, index=FactIndex(paths=("title",)))

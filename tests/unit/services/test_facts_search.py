@@ -1,18 +1,14 @@
-"""How facts are found and listed: by meaning and word, by filters, in pages, and without omissions."""
+"""How facts are found and listed: by filters, and without omissions."""
 
-import random
 from typing import Any
 
 import pytest
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.domain.facts import FILTER_OPERATORS, FactFilter, FactQuery, PutFact, filter_expression
-from mnemon_server.domain.filters import matches
+from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, filter_expression
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.domain.records import SearchMode
 from mnemon_server.services.search.settings import SearchSettings
 
 from tests.support.fact_stores import HERE, OpenedFacts, keys_of, open_facts
-from tests.support.memory_stores import fields_of
 from tests.support.vaults import DIMENSION
 
 ALL = FactFilter(namespace=HERE)
@@ -87,63 +83,6 @@ async def test_an_object_in_a_fact_is_nothing_that_a_filter_compares(facts: Open
         await facts.store.delete_many(meant, dry_run=True)
 
 
-async def test_random_filters_find_what_their_meaning_says(facts: OpenedFacts) -> None:
-    random_ = random.Random(6)
-    values = [1, 2, 2.5, "x", "y", True, False]
-    stored = {}
-    for number in range(40):
-        value = {key: random_.choice(values) for key in random_.sample("pqr", random_.randint(0, 3))}
-        stored[f"k{number}"] = value
-    await facts.store.put_many([PutFact(namespace=HERE, key=key, value=value) for key, value in stored.items()])
-    for _ in range(60):
-        conditions: dict[str, Any] = {}
-        for key in random_.sample("pqr", random_.randint(1, 2)):
-            sign = random_.choice([*FILTER_OPERATORS])
-            choices = [
-                value for value in values if not (isinstance(value, bool) and sign in ("$gt", "$gte", "$lt", "$lte"))
-            ]
-            several = random_.sample(choices, random_.randint(1, 3))
-            conditions[key] = {sign: several if sign in ("$in", "$nin") else several[0]}
-        expression = filter_expression(conditions)
-        assert expression is not None
-        expected = [
-            key
-            for key, value in stored.items()
-            if matches(expression, lambda name, value=value: value.get(name.removeprefix("metadata.")))  # type: ignore[misc]
-        ]
-        assert await facts.keys(where=expression) == expected, conditions
-
-
-async def test_a_filter_before_a_limit_omits_no_match(facts: OpenedFacts) -> None:
-    puts = [
-        PutFact(namespace=HERE, key=f"k{number}", value={"content": "zebra crossing", "rare": number % 50 == 49})
-        for number in range(200)
-    ]
-    await facts.store.put_many(puts)
-    for mode in SearchMode:
-        query = FactQuery(filter=where({"rare": True}), text="zebra crossing", mode=mode, limit=4)
-        assert keys_of((await facts.store.search(query)).matches) == ["k49", "k99", "k149", "k199"]
-
-
-async def test_results_come_best_first_with_their_scores(facts: OpenedFacts) -> None:
-    for key, content in (("tea", "Ada drinks green tea"), ("code", "Ada writes Python"), ("rain", "It rained")):
-        await facts.put(key, content)
-    answer = await facts.store.search(FactQuery(filter=ALL, text="Ada drinks green tea"))
-    assert keys_of(answer.matches)[0] == "tea"
-    assert len(answer.matches) == 3
-    scores = [match.score for match in answer.matches]
-    assert scores == sorted(scores, key=lambda score: -(score or 0.0))
-    assert answer.matches[0].score == pytest.approx(1.0, abs=1e-6)
-    assert answer.matches[0].similarity == pytest.approx(1.0, abs=1e-6)
-    assert answer.matches[0].keyword_score == pytest.approx(1.0, abs=1e-6)
-    assert (answer.diagnostics.mode, answer.diagnostics.exact) == (SearchMode.HYBRID, True)
-    strict = await facts.store.search(FactQuery(filter=ALL, text="Ada drinks green tea", min_score=0.9))
-    assert keys_of(strict.matches) == ["tea"]
-    words = await facts.store.search(FactQuery(filter=ALL, text="python", mode=SearchMode.KEYWORD))
-    assert keys_of(words.matches) == ["code"]
-    assert words.matches[0].similarity is None
-
-
 async def test_the_best_relevance_is_that_of_the_first_result_on_every_page(facts: OpenedFacts) -> None:
     for number in range(3):
         await facts.put(f"k{number}", f"zebra {' filler' * number}")
@@ -152,47 +91,6 @@ async def test_the_best_relevance_is_that_of_the_first_result_on_every_page(fact
     assert best == {pages[0].matches[0].score}
     listed = await facts.store.search(FactQuery(filter=ALL, limit=1))
     assert listed.diagnostics.relevance is None
-
-
-async def test_an_offset_continues_where_the_last_page_ended(facts: OpenedFacts) -> None:
-    for number in range(9):
-        await facts.put(f"k{number}", f"zebra {' filler' * number}")
-    everything = keys_of((await facts.store.search(FactQuery(filter=ALL, text="zebra", limit=9))).matches)
-    assert len(everything) == 9
-    for query in (FactQuery(filter=ALL, text="zebra", limit=4), FactQuery(filter=ALL, limit=4)):
-        whole = everything if query.text else await facts.keys()
-        found = []
-        for offset in (0, 4, 8, 12):
-            page = FactQuery(filter=ALL, text=query.text, limit=4, offset=offset)
-            found += keys_of((await facts.store.search(page)).matches)
-        assert found == whole
-
-
-async def test_without_a_query_facts_come_in_list_order_without_scores(facts: OpenedFacts) -> None:
-    await fill(facts)
-    for text in ("", " \n"):
-        answer = await facts.store.search(FactQuery(filter=ALL, text=text, limit=3))
-        assert keys_of(answer.matches) == ["a", "b", "c"]
-        assert {match.score for match in answer.matches} == {None}
-
-
-async def test_a_search_covers_one_namespace_or_the_whole_subtree(facts: OpenedFacts) -> None:
-    for key, labels in (("here", HERE), ("below", BELOW), ("above", HERE[:1]), ("beside", ("org", "acme-team"))):
-        await facts.put(key, "zebra", namespace=labels)
-    for namespace, subtree, expected in (
-        (HERE, False, {"here"}),
-        (HERE, True, {"here", "below"}),
-        (Namespace(("org",)), False, {"above"}),
-        (Namespace(("org",)), True, {"here", "below", "above", "beside"}),
-        (BELOW, True, {"below"}),
-        (None, True, {"here", "below", "above", "beside"}),
-        (Namespace(("or",)), True, set()),
-    ):
-        meant = FactFilter(namespace=namespace, subtree=subtree)
-        for text in ("zebra", ""):
-            answer = await facts.store.search(FactQuery(filter=meant, text=text))
-            assert set(keys_of(answer.matches)) == expected
-        assert {fact.key for fact in (await facts.store.list(meant, limit=9)).facts} == expected
 
 
 async def test_beyond_the_limit_of_exact_comparison_the_same_facts_are_found(tmp_path: Any) -> None:
@@ -217,34 +115,3 @@ async def test_beyond_the_limit_of_exact_comparison_the_same_facts_are_found(tmp
             assert answer.matches[0].fact.key == "k14"
         expired = FactQuery(filter=FactFilter(namespace=None, subtree=True), text="zebra", offset=280, limit=50)
         assert len((await facts.store.search(expired)).matches) == 20
-
-
-async def test_pages_neither_repeat_nor_skip_and_end_when_they_are_full(facts: OpenedFacts) -> None:
-    for number in range(7):
-        await facts.put(f"k{number}", {"text": "x" * 900_000})
-    position, found, sizes = 0, list[str](), list[int]()
-    while True:
-        page = await facts.store.list(ALL, after=position, limit=5)
-        found += [fact.key for fact in page.facts]
-        sizes.append(len(page.facts))
-        if page.position is None:
-            break
-        position = page.position
-        await facts.put("k6", {"text": f"changed {len(sizes)}"})
-    assert found == [f"k{number}" for number in range(7)]
-    assert sizes[0] == 3
-
-
-@pytest.mark.parametrize(
-    ("query", "fields"),
-    [
-        (FactQuery(filter=FactFilter(namespace=None)), ["filter.namespace"]),
-        (FactQuery(filter=ALL, limit=0, offset=-1, min_score=1.5), ["limit", "offset", "min_score"]),
-        (FactQuery(filter=ALL, limit=1_001, offset=100_001), ["limit", "offset"]),
-        (FactQuery(filter=ALL, text="x" * 65_537, vector=(1.0,)), ["query", "vector"]),
-    ],
-)
-async def test_errors_in_a_search_are_named(facts: OpenedFacts, query: FactQuery, fields: list[str]) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        await facts.store.search(query)
-    assert fields_of(caught.value) == fields

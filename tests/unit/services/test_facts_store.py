@@ -1,4 +1,4 @@
-"""The fact service over both kinds of vault: storing, replacing, deleting and repeated calls."""
+"""The fact service: replacing, earlier versions, runs, new content and repeated calls."""
 
 import asyncio
 import json
@@ -16,14 +16,12 @@ from mnemon_server.domain.errors import (
     RevisionMismatchError,
 )
 from mnemon_server.domain.facts import (
-    Fact,
     FactFilter,
     FactIndex,
     FactQuery,
     FactReceipt,
     PutFact,
     PutMode,
-    filter_expression,
     record_id,
 )
 from mnemon_server.domain.namespaces import Namespace
@@ -57,33 +55,6 @@ FULL = PutFact(
 async def versions_of(facts: OpenedFacts, key: str) -> list[tuple[int, Any]]:
     fact = await facts.store.get(HERE, key, versions=True)
     return [(version.revision, version.value) for version in fact.versions]
-
-
-async def test_a_fact_is_read_back_as_it_was_returned(facts: OpenedFacts) -> None:
-    answer = await facts.store.put(FULL)
-    assert answer.receipt == WriteReceipt("k", WriteOutcome.CREATED, 1, NOON, sequence=answer.receipt.sequence)
-    assert answer.fact == Fact(
-        namespace=HERE,
-        key="k",
-        value=FULL.value,
-        metadata=FULL.metadata,
-        created_at=NOON,
-        updated_at=NOON,
-        revision=1,
-        ttl=FULL.ttl,
-        expires_at=NOON + timedelta(days=2, microseconds=7),
-        index=FULL.index,
-    )
-    read = await facts.store.get(HERE, "k")
-    assert read == answer.fact
-    assert [type(value) for value in (read.value["count"], read.value["share"])] == [int, float]
-
-
-async def test_a_key_is_chosen_if_none_is_given(facts: OpenedFacts) -> None:
-    first, second = [await facts.store.put(PutFact(namespace=HERE, value={"content": "x"})) for _ in range(2)]
-    assert first.receipt.id != second.receipt.id
-    assert (await facts.store.get(HERE, first.receipt.id)).key == first.receipt.id
-    assert await facts.keys() == [first.receipt.id, second.receipt.id]
 
 
 async def test_a_replaced_fact_keeps_only_its_creation_time(facts: OpenedFacts) -> None:
@@ -143,40 +114,6 @@ async def test_any_difference_is_a_change_and_the_log_names_it(
     assert (await facts.store.put(changed)).receipt.outcome is WriteOutcome.UNCHANGED
 
 
-async def test_modes_say_whether_the_fact_must_exist(facts: OpenedFacts) -> None:
-    create = PutFact(namespace=HERE, key="k", value={"content": "x"}, mode=PutMode.CREATE)
-    with pytest.raises(FactNotFoundError):
-        await facts.store.put(replace(create, mode=PutMode.UPDATE))
-    await facts.store.put(create)
-    with pytest.raises(FactExistsError):
-        await facts.store.put(create)
-    await facts.store.put(replace(create, mode=PutMode.UPDATE, value={"content": "y"}))
-    assert (await facts.store.get(HERE, "k")).value == {"content": "y"}
-    # The same key elsewhere is another fact.
-    with pytest.raises(FactNotFoundError):
-        await facts.store.put(replace(create, namespace=THERE, mode=PutMode.UPDATE))
-    await facts.store.put(replace(create, namespace=THERE))
-
-
-async def test_an_expected_revision_is_compared_with_the_facts_own(facts: OpenedFacts) -> None:
-    put = PutFact(namespace=HERE, key="k", value={"content": "x"}, ttl=timedelta(hours=1))
-    with pytest.raises(FactNotFoundError):
-        await facts.store.put(replace(put, expected_revision=1))
-    await facts.store.put(replace(put, expected_revision=0))
-    await facts.store.renew([(HERE, "k")])
-    await facts.store.put(replace(put, value={"content": "y"}, expected_revision=1))
-    with pytest.raises(RevisionMismatchError):
-        await facts.store.put(replace(put, value={"content": "z"}, expected_revision=1))
-    with pytest.raises(RevisionMismatchError):
-        await facts.store.delete(HERE, "k", expected_revision=1)
-    assert (await facts.store.delete(HERE, "k", expected_revision=2)).outcome is WriteOutcome.DELETED
-    for expected in (None, 0, 2):
-        with pytest.raises(FactNotFoundError):
-            await facts.store.delete(HERE, "k", expected_revision=expected)
-        missing = await facts.store.delete(HERE, "k", expected_revision=expected, allow_missing=True)
-        assert missing.outcome is WriteOutcome.MISSING
-
-
 async def test_earlier_versions_come_newest_first_and_only_on_request(facts: OpenedFacts) -> None:
     for number in range(VERSIONS_MAX + 3):
         await facts.put("k", {"content": f"version {number}\u2028\n"})
@@ -202,25 +139,6 @@ async def test_earlier_versions_have_a_total_size_limit(facts: OpenedFacts) -> N
     assert [value["content"][0] for _, value in await versions_of(facts, "k")] == ["f", "e"]
     await facts.put("k", "small")
     assert await versions_of(facts, "k") == []
-
-
-async def test_a_deleted_fact_is_gone_with_its_history(facts: OpenedFacts) -> None:
-    await facts.put("k", "one")
-    await facts.put("k", "two")
-    receipt = await facts.store.delete(HERE, "k")
-    assert (receipt.id, receipt.outcome, receipt.revision) == ("k", WriteOutcome.DELETED, 2)
-    with pytest.raises(FactNotFoundError):
-        await facts.store.get(HERE, "k")
-    missing = await facts.store.delete(HERE, "k", allow_missing=True)
-    assert (missing.outcome, missing.revision) == (WriteOutcome.MISSING, 0)
-    assert (await facts.put("k", "three")).revision == 1
-    assert await versions_of(facts, "k") == []
-    assert facts.told() == [
-        ("created", "k", ""),
-        ("updated", "k", ""),
-        ("deleted", "k", "requested"),
-        ("created", "k", ""),
-    ]
 
 
 async def test_the_log_names_the_fact_and_holds_no_text_of_it(facts: OpenedFacts) -> None:
@@ -258,14 +176,6 @@ async def test_a_repeated_put_gets_the_first_answer_and_the_current_fact(facts: 
     await facts.store.delete(HERE, first.receipt.id)
     assert await facts.store.put(put) == FactReceipt(replace(first.receipt, replayed=True), None)
     assert await facts.keys() == []
-
-
-async def test_a_failed_put_leaves_its_request_id_unused(facts: OpenedFacts) -> None:
-    put = PutFact(namespace=HERE, key="k", value={"content": "x"}, mode=PutMode.UPDATE, request_id="r")
-    with pytest.raises(FactNotFoundError):
-        await facts.store.put(put)
-    await facts.put("k", "there")
-    assert not (await facts.store.put(put)).receipt.replayed
 
 
 async def test_repeated_deletions_get_the_first_answer(facts: OpenedFacts) -> None:
@@ -330,42 +240,6 @@ async def test_a_run_is_one_commit_of_the_log(facts: OpenedFacts) -> None:
     assert await facts.store.put_many([]) == []
 
 
-async def test_all_errors_of_a_fact_are_named(facts: OpenedFacts) -> None:
-    put = PutFact(
-        namespace=HERE,
-        key="a\0",
-        value={"n": float("nan")},
-        metadata={"$where": 1},
-        ttl=timedelta(0),
-        index=FactIndex(paths=("ok", "a..b", "[0]", "a[x]", "")),
-        embedding=(1.0,),
-        expected_revision=-1,
-        request_id="r" * 129,
-    )
-    with pytest.raises(InvalidArgumentError) as caught:
-        await facts.store.put(put)
-    assert fields_of(caught.value) == [
-        "fact.key",
-        "fact.value.n",
-        "fact.metadata",
-        "fact.ttl",
-        "fact.index.paths[1]",
-        "fact.index.paths[2]",
-        "fact.index.paths[3]",
-        "fact.index.paths[4]",
-        "embedding",
-        "expected_revision",
-        "request_id",
-    ]
-    assert await facts.keys() == []
-
-
-async def test_the_largest_value_comes_back(facts: OpenedFacts) -> None:
-    value = {"content": "x" * ((1 << 20) - len('{"content":""}'))}
-    await facts.store.put(replace(FULL, value=value))
-    assert (await facts.store.get(FULL.namespace, FULL.key)).value == value
-
-
 async def test_limits_are_named(facts: OpenedFacts) -> None:
     cases = [
         ({"value": {"content": "x" * (1 << 20)}}, "fact.value"),
@@ -387,17 +261,6 @@ async def test_other_calls_are_served_while_a_large_value_is_checked(facts: Open
         with pytest.raises(InvalidArgumentError, match="finite"):
             await facts.store.put(PutFact(namespace=HERE, key="k", value=value))
     assert turns.count > 3
-
-
-async def test_many_facts_are_read_in_the_order_of_their_names(facts: OpenedFacts) -> None:
-    for key in "abc":
-        await facts.put(key, key)
-    names = [(HERE, "c"), (HERE, "missing"), (THERE, "a"), (HERE, "a"), (HERE, "c")]
-    assert [fact.key for fact in (await facts.store.get_many(names)).facts] == ["c", "a"]
-    for wrong, field in (([], "names"), ([(HERE, "a")] * 1_001, "names"), ([(HERE, "a"), (HERE, "")], "names[1].key")):
-        with pytest.raises(InvalidArgumentError) as caught:
-            await facts.store.get_many(wrong)
-        assert fields_of(caught.value) == [field]
 
 
 async def test_new_content_leaves_everything_else_as_it_was(facts: OpenedFacts) -> None:
@@ -472,26 +335,3 @@ async def test_new_content_is_indexed_with_what_changed_while_it_was_embedded(tm
         for word, expected in (("coffee", ["k"]), ("lion", ["k"]), ("zebra", []), ("tea", [])):
             query = FactQuery(filter=FactFilter(namespace=HERE), text=word, mode=SearchMode.KEYWORD)
             assert keys_of((await facts.store.search(query)).matches) == expected
-
-
-async def test_a_dry_run_counts_and_removes_nothing(facts: OpenedFacts) -> None:
-    for key, kind in (("a", "x"), ("b", "y"), ("c", "x")):
-        await facts.put(key, {"kind": kind})
-    await facts.put("d", {"kind": "x"}, namespace=THERE)
-    where = FactFilter(namespace=HERE, where=filter_expression({"kind": "x"}))
-    assert (await facts.store.delete_many(where, dry_run=True)).deleted_count == 2
-    assert await facts.keys() == ["a", "b", "c"]
-    assert (await facts.store.delete_many(where)).deleted_count == 2
-    assert await facts.keys() == ["b"]
-    deleted = facts.changes()[-2:]
-    assert [json.loads(change.details) for change in deleted] == [
-        {"namespace": ["org", "acme"], "key": key, "reason": "requested"} for key in ("a", "c")
-    ]
-    assert deleted[0].commit == deleted[1].commit
-    subtree = FactFilter(namespace=Namespace(("org",)), subtree=True)
-    assert (await facts.store.delete_many(subtree)).deleted_count == 2
-    await facts.put("e", "x")
-    assert (await facts.store.delete_many(FactFilter(namespace=None, subtree=True))).deleted_count == 1
-    with pytest.raises(InvalidArgumentError) as caught:
-        await facts.store.delete_many(FactFilter(namespace=None), request_id="r" * 129)
-    assert fields_of(caught.value) == ["filter.namespace", "request_id"]

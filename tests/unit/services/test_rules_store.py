@@ -33,7 +33,6 @@ from tests.support.vaults import open_vault, temporary_vault
 BASE = {"name": "base", "priority": 2, "arbitration": {"merge_threshold": 0.1}}
 CHILD = {"name": "child", "extends": "base", "conditions": {"users": ["ada"]}}
 ADA = SemanticMemory("", "", scope=Scope(user="ada"))
-BOB = SemanticMemory("", "", scope=Scope(user="bob"))
 
 
 @pytest.fixture
@@ -64,14 +63,6 @@ def told(vault: Vault) -> list[tuple[str, str, Any]]:
 async def names(rules: RuleStore) -> list[str]:
     """The names of all rules, in order."""
     return [rule["name"] for rule in (await rules.export())[0]]
-
-
-async def test_a_registered_rule_is_found_by_name(rules: RuleStore) -> None:
-    receipt = await rules.register(BASE)
-    assert (receipt.rule, receipt.revision, receipt.version) == (BASE, 1, 2)
-    assert await rules.get("base") == receipt
-    with pytest.raises(RuleNotFoundError):
-        await rules.get("nowhere")
 
 
 async def test_every_change_is_in_the_log_once_with_the_configuration(rules: RuleStore, vault: Vault) -> None:
@@ -210,11 +201,6 @@ async def test_loading_is_one_commit(rules: RuleStore, vault: Vault) -> None:
     ]
 
 
-async def test_lenient_loading_replaces_an_unknown_base_with_the_default(rules: RuleStore) -> None:
-    await rules.load([{"name": "orphan", "extends": "nowhere"}], lenient=True)
-    assert (await rules.resolve("orphan")).ancestors == ("default",)
-
-
 async def test_a_reset_leaves_only_the_original_default(rules: RuleStore, vault: Vault) -> None:
     await rules.load([BASE, {"name": "default", "priority": 3}])
     assert await rules.reset() == 3
@@ -240,14 +226,6 @@ async def test_a_repeated_request_is_executed_once_and_gets_its_first_answer(rul
     assert await names(rules) == ["default"]
     with pytest.raises(RequestIdReusedError):
         await rules.register(CHILD, request_id="register")
-
-
-async def test_the_rule_of_a_candidate_is_found_and_resolved(rules: RuleStore) -> None:
-    await rules.load([BASE, {**CHILD, "priority": 5}])
-    assert (await rules.find_matching(ADA)).name == "child"
-    assert (await rules.find_matching(BOB)).name == "base"
-    resolved = await rules.resolve("child")
-    assert (resolved.arbitration.merge_threshold, resolved.origins["arbitration.merge_threshold"]) == (0.1, "base")
 
 
 @pytest.mark.parametrize("name", ["user", "household", "persona"])
@@ -290,13 +268,6 @@ async def listed(rules: RuleStore, order: RuleOrder, between: Callable[[], Any] 
         if between is not None:
             await between()
             between = None
-
-
-async def test_rules_are_listed_in_order_of_registration_or_of_matching(rules: RuleStore) -> None:
-    for name, priority in {"a": 0, "b": -(2**31), "c": 2**31 - 1, "d": 0}.items():
-        await rules.register({"name": name, "priority": priority})
-    assert await listed(rules, RuleOrder.REGISTRATION) == ["default", "a", "b", "c", "d"]
-    assert await listed(rules, RuleOrder.MATCHING) == ["c", "a", "d", "b", "default"]
 
 
 @pytest.mark.parametrize(("order", "first"), [(RuleOrder.REGISTRATION, "a"), (RuleOrder.MATCHING, "c")])

@@ -1,13 +1,12 @@
 """Deleting a statement also deletes the statements that it superseded and the decisions about any of them."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DECISIONS
-from mnemon_server.domain.errors import InvalidArgumentError, MemoryNotFoundError, MnemonError, RequestIdReusedError
+from mnemon_server.domain.errors import InvalidArgumentError, MemoryNotFoundError, MnemonError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.domain.semantic import SemanticFilter, SemanticMemory
@@ -89,18 +88,6 @@ async def test_more_can_be_deleted_than_is_read_at_once(tmp_path: Path) -> None:
         await opened.say("Bob plays chess", scope=BOB)
         assert (await opened.store.delete([], SemanticFilter(scope=ADA))).deleted_count == 1_203
         assert contents(await opened.store.list(limit=10)) == ["Bob plays chess"]
-
-
-async def test_a_repeated_deletion_gets_the_first_answer(opened: OpenedSemantic) -> None:
-    memory = await opened.known("Ada lives in Oslo")
-    first = await opened.store.delete([memory.memory_id], request_id="d1")
-    assert first.deleted_count == 1
-    await opened.say("Ada lives in Oslo")
-    receipts = tuple(replace(receipt, replayed=True) for receipt in first.receipts)
-    again = await opened.store.delete([memory.memory_id], request_id="d1")
-    assert again == replace(first, receipts=receipts, replayed=True)
-    with pytest.raises(RequestIdReusedError):
-        await opened.store.delete([], SemanticFilter(scope=ADA), request_id="d1")
 
 
 async def test_errors_in_a_deletion_are_named(opened: OpenedSemantic) -> None:

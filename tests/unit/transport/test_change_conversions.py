@@ -8,16 +8,10 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import changes_pb2 as pb
-from mnemon.v1 import episodic_pb2
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
-from mnemon_server.domain.documents import Document
-from mnemon_server.domain.facts import Fact
-from mnemon_server.domain.feed import Batch, ChangePage, Cursor, Edge, ListQuery, Progress, Started, WatchQuery
-from mnemon_server.domain.memories import Memory
-from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.feed import ChangePage, Cursor, Edge, ListQuery, Progress, Started, WatchQuery
 from mnemon_server.domain.records import Scope
-from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.semantic.decisions import decision_to_json
 from mnemon_server.transport.convert import changes as convert
 from mnemon_server.transport.convert import changes as requests
@@ -42,17 +36,6 @@ CHANGE = Change(**FIELDS)
 def change_with(**fields: Any) -> Change:
     """The change, with other values of some fields."""
     return Change(**{**FIELDS, **fields})
-
-
-def test_an_event_is_written_completely() -> None:
-    message = convert.page_to_pb(ChangePage("c", (CHANGE,), (), caught_up=True))
-    assert (message.cursor, message.caught_up) == ("c", True)
-    [change] = message.changes
-    assert (change.sequence, change.commit_id, change.record_id, change.revision) == (7, "6", "m-1", 3)
-    assert change.commit_time.ToDatetime(UTC) == NOW
-    assert (change.type, change.scope.user, change.request_id) == (pb.CHANGE_TYPE_MEMORY_UPDATED, "ada", "once")
-    assert list(change.changed_fields) == ["content", "metadata.topic"]
-    assert change.WhichOneof("record") is None
 
 
 @pytest.mark.parametrize("type_", list(ChangeType))
@@ -176,41 +159,6 @@ def test_a_recorded_event_has_the_fields_that_routing_needs() -> None:
     assert nought.episodic_saved.timeline_lag == Duration()
 
 
-def test_pruned_events_are_reported_with_their_ids_and_reason() -> None:
-    events = [["lunch", "ab" * 32], ["tea", "cd" * 32]]
-    message = details_of(
-        ChangeType.EPISODIC_PRUNED, json.dumps({"segment_id": 41, "reason": "retention", "events": events})
-    )
-    assert message.episodic_pruned.segment_id == 41
-    assert message.episodic_pruned.reason == episodic_pb2.PRUNE_REASON_RETENTION
-    assert [[event.event_id, event.content_hash] for event in message.episodic_pruned.events] == events
-
-
-def test_a_reconciliation_is_reported_with_its_records_and_action() -> None:
-    said = {"event_ids": ["e-1", "e-2"], "action": "demoted", "memory_ids": ["s-1"], "unlinked_memory_ids": ["s-2"]}
-    assert details_of(ChangeType.BRIDGE_RECONCILED, json.dumps(said)).reconciliation == pb.Reconciliation(
-        **{**said, "action": "PRUNE_ACTION_DEMOTE"}
-    )
-
-
-def test_a_fact_is_reported_with_its_place_and_the_reason_for_its_removal() -> None:
-    said = {"namespace": ["user", "ada"], "key": "seat", "reason": "expired"}
-    message = details_of(ChangeType.FACT_DELETED, json.dumps(said))
-    assert message.fact_change == pb.FactChange(
-        namespace=["user", "ada"], key="seat", reason=pb.FACT_DELETION_REASON_EXPIRED
-    )
-
-
-def test_the_full_view_of_a_facts_event_holds_the_fact() -> None:
-    fact = Fact(Namespace(("user", "ada")), "seat", {"content": "window", "rank": 5}, NOW, NOW, revision=3)
-    [change] = convert.page_to_pb(
-        ChangePage("c", (change_with(type=ChangeType.FACT_CREATED),), (fact,), caught_up=True)
-    ).changes
-    assert change.WhichOneof("record") == "fact"
-    assert (list(change.fact.namespace), change.fact.key, change.fact.revision) == (["user", "ada"], "seat", 3)
-    assert dict(change.fact.value) == {"content": "window", "rank": 5}
-
-
 def test_details_are_only_written_for_their_own_event_type() -> None:
     def pruned(sequence: int, reason: str) -> Change:
         details = f'{{"prune_reason": "{reason}"}}' if reason else ""
@@ -234,21 +182,6 @@ def test_event_ids_differ_even_if_the_log_was_rolled_back_and_continued() -> Non
     again = convert.page_to_pb(ChangePage("c", (CHANGE,), (), caught_up=True)).changes
     assert len({change.change_id for change in changes}) == 3
     assert changes[0].change_id == again[0].change_id
-
-
-def test_the_full_view_carries_records_and_omits_deleted_ones() -> None:
-    records = (Memory("m-1", "a fact"), None, Document("d-1", "a text"), SemanticMemory("s-1", "a statement"))
-    first, second, third, fourth = convert.page_to_pb(ChangePage("c", (CHANGE,) * 4, records, caught_up=True)).changes
-    assert fourth.WhichOneof("record") == "semantic_memory"
-    assert (fourth.semantic_memory.memory_id, fourth.semantic_memory.content) == ("s-1", "a statement")
-    assert (first.memory.memory_id, first.memory.content, first.WhichOneof("record")) == ("m-1", "a fact", "memory")
-    assert second.WhichOneof("record") is None
-    assert (third.document.doc_id, third.document.content, third.WhichOneof("record")) == ("d-1", "a text", "document")
-
-
-def test_a_batch_is_sent_as_the_bytes_of_its_message() -> None:
-    message = pb.WatchChangesResponse.FromString(convert.batch_to_bytes(Batch("c", (CHANGE,), (), caught_up=True)))
-    assert (message.cursor, message.batch.caught_up, message.batch.changes[0].sequence) == ("c", True, 7)
 
 
 def test_messages_without_events_have_their_own_kind() -> None:

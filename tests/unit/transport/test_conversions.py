@@ -81,19 +81,6 @@ def test_an_unset_value_is_none() -> None:
     assert records.value_from_pb(common_pb2.MetadataValue()) is None
 
 
-def test_each_view_shows_more_of_a_document() -> None:
-    document = _document()
-    ids, standard, full = (convert.document_to_pb(document, view) for view in View)
-    assert ids == pb.Document(doc_id="note", revision=3)
-    for message in (standard, full):
-        assert (message.doc_id, message.revision, message.passage_count) == ("note", 3, 2)
-        assert message.metadata["topic"].string_value == "owls"
-        assert message.scope.user == "ada"
-        assert message.create_time.ToDatetime(UTC) == document.create_time
-    assert (standard.content, len(standard.embeddings)) == ("hoot hoot", 0)
-    assert [list(embedding.values) for embedding in full.embeddings] == [[1.0, 0.0], [0.0, 1.0]]
-
-
 async def test_a_score_of_zero_is_not_a_missing_score() -> None:
     results = (
         SearchResult("note", "", {}, 0.5, "web", vector_score=0.0, passage=Passage(1, 4, 9), document=_document()),
@@ -141,13 +128,6 @@ def test_health_has_every_field_and_a_latency_only_if_there_is_one(status: Healt
     assert (message.document_count, message.passage_count, message.pending_count) == (1, 2, 3)
     assert (message.removal_pending_count, message.removal_out_of_reach_count) == (4, 5)
     assert not message.HasField("latency")
-
-
-def test_scopes_come_back() -> None:
-    scope = Scope("a", "b", "c", "d", "e")
-    message = pb.Document()
-    records.fill_scope(message, scope)
-    assert records.scope_of(message) == scope
 
 
 def test_a_scope_without_fields_is_left_out() -> None:

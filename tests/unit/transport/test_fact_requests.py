@@ -15,8 +15,6 @@ from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import AckLevel
 from mnemon_server.transport.convert import facts as requests
 
-from tests.support.tool_messages import struct
-
 NO_TIME = Timestamp(seconds=10**13)
 UNSET = common_pb2.MetadataValue()
 UNSET_VALUE = Struct(fields={"a": Value()})
@@ -82,11 +80,6 @@ def test_every_invalid_field_of_a_fact_is_named_at_once() -> None:
 
 def test_a_fact_without_a_value_and_a_namespace_is_refused_for_both() -> None:
     assert sorted(fields(requests.read_put, pb.PutFactRequest(fact={}))) == ["fact.namespace", "fact.value"]
-
-
-def test_a_valid_fact_is_read() -> None:
-    put = requests.read_put(pb.PutFactRequest(fact=pb.Fact(namespace=ADA, value=struct({"a": 1}))))
-    assert (put.namespace, put.value) == (ADA, {"a": 1})
 
 
 def test_every_invalid_field_of_a_search_is_named_at_once() -> None:

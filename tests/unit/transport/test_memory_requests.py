@@ -100,7 +100,10 @@ def test_invalid_times_and_parts_of_a_filter_are_named_with_the_other_fields(rea
     message = pb.MemoryFilter(
         scope={"user": "u" * 257},
         personality="p" * 257,
-        metadata={"$or": common_pb2.MetadataValue(int_value=1)},
+        metadata={
+            "$or": common_pb2.MetadataValue(int_value=1),
+            "n": common_pb2.MetadataValue(double_value=float("nan")),
+        },
         created={"start_time": NO_TIME, "end_time": Timestamp(nanos=-1)},
         reinforced={"start_time": NO_TIME, "end_time": NO_TIME},
         min_confidence=float("nan"),
@@ -111,27 +114,13 @@ def test_invalid_times_and_parts_of_a_filter_are_named_with_the_other_fields(rea
         "filter.created.start_time",
         "filter.filter",
         "filter.metadata",
+        "filter.metadata.n",
         "filter.min_confidence",
         "filter.personality",
         "filter.reinforced.end_time",
         "filter.reinforced.start_time",
         "filter.scope.user",
     ]
-
-
-@pytest.mark.parametrize(
-    ("request_fields", "wrong"),
-    [
-        ({"mode": 9}, ["mode"]),
-        ({"mode": 9, "view": 9, "limit": -1, "min_score": 2.0}, ["mode", "view", "limit", "min_score"]),
-        ({"mode": 9, "filter": {"min_confidence": float("nan")}}, ["mode", "filter.min_confidence"]),
-        ({"mode": 9, "query": "é" * 32_769, "vector": [0.0]}, ["mode", "query", "vector"]),
-    ],
-)
-def test_an_unknown_search_mode_is_refused_with_all_other_errors(
-    request_fields: dict[str, Any], wrong: list[str]
-) -> None:
-    assert fields(requests.read_search, pb.SearchMemoriesRequest(**request_fields)) == wrong
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from mnemon.v1 import rules_pb2 as pb
 from mnemon_server.domain.conflicts import (
     ContentStrategy,
     DefaultStrategy,
-    DetectionConfig,
     ImportanceStrategy,
     KeywordsStrategy,
     SignalType,
@@ -19,9 +18,7 @@ from mnemon_server.domain.conflicts import (
     TimestampStrategy,
 )
 from mnemon_server.domain.origins import Origin
-from mnemon_server.domain.rules import LoadedRules, ResolvedRule, RuleConditions, RulePage, RuleReceipt, StoredRule
-from mnemon_server.services.rules.inheritance import resolved_to_dict
-from mnemon_server.services.rules.schema import SCHEMA, checked_rule
+from mnemon_server.services.rules.schema import SCHEMA
 from mnemon_server.transport.convert import rules as convert
 from mnemon_server.transport.convert import rules as requests
 
@@ -208,44 +205,9 @@ def test_every_value_of_an_enumeration_has_a_number(member: Any) -> None:
     assert read(message_of(rule)) == rule
 
 
-def test_a_resolved_rule_is_written_with_its_origins_and_can_be_registered() -> None:
-    rule = ResolvedRule(
-        name="guests",
-        priority=7,
-        conditions=RuleConditions(users=("ada",), importance_min=0.0),
-        detection=DetectionConfig(signals=frozenset({SignalType.TIME, SignalType.KEYWORD})),
-        origins={"priority": "guests", "detection.time_window_s": "default", "merge.deduplicate": ""},
-        ancestors=("household", "default"),
-    )
-    message = convert.resolved_to_pb(rule)
-    assert list(message.ancestors) == ["household", "default"]
-    assert {origin.field: origin.rule for origin in message.origins} == {
-        "priority": "guests", "detection.time_window": "default", "merge.deduplicate": "",
-    }  # fmt: skip
-    assert not message.rule.HasField("extends")
-    written = read(message.rule)
-    assert written == resolved_to_dict(rule) == checked_rule(written)
-    assert written["detection"]["signals"] == ["keyword", "time"]
-
-
 def test_fields_of_a_mask_have_the_names_of_the_message() -> None:
     for path in ("detection.time_window", "extends", "arbitration.weights", "no.such"):
         assert convert.field_to_pb(convert.field_from_pb(path)) == path
     assert convert.field_from_pb("detection.time_window") == "detection.time_window_s"
     update = pb.UpdateRuleRequest(rule={"name": "a"}, update_mask={"paths": ["detection.time_window", "no.such"]})
     assert requests.read_update(update) == ({"name": "a"}, ["detection.time_window_s", "no.such"])
-
-
-def test_receipts_pages_and_counts_carry_the_registrys_version() -> None:
-    receipt = convert.fill_receipt(pb.UpdateRuleResponse(), RuleReceipt(EVERYTHING, 3, 7))
-    assert (read(receipt.rule), receipt.rule.revision, receipt.registry_version) == (EVERYTHING, 3, 7)
-    page = RulePage((StoredRule({"name": "default"}, 0), StoredRule(EVERYTHING, 4)), None, 9)
-    listed = convert.page_to_pb(page, "token")
-    assert [(rule.name, rule.revision) for rule in listed.rules] == [("default", 0), ("household", 4)]
-    assert (listed.next_page_token, listed.registry_version) == ("token", 9)
-    exported = convert.export_to_pb([stored.rule for stored in page.rules], page.version)
-    assert [(rule.name, rule.revision) for rule in exported.rules] == [("default", 0), ("household", 0)]
-    assert exported.registry_version == 9
-    loaded = convert.loaded_to_pb(LoadedRules(1, 2, 3, 4, ["w"]))
-    counts = {"registered_count": 1, "updated_count": 2, "deleted_count": 3, "registry_version": 4}
-    assert loaded == pb.LoadRulesResponse(**counts, warnings=["w"])

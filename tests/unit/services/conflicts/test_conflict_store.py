@@ -1,8 +1,7 @@
-"""The conflict service: each step called by itself, previews, requested merges and the audit trail."""
+"""The conflict service: each step called by itself, previews and requested merges."""
 
 import random
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import (
     ArbitrationAction,
     ArbitrationSide,
-    ArbitrationStrategy,
     ContentStrategy,
     Decision,
     SignalType,
@@ -20,9 +18,7 @@ from mnemon_server.domain.conflicts import (
 from mnemon_server.domain.errors import (
     InvalidArgumentError,
     InvalidOperationError,
-    MemoryNotFoundError,
     RequestIdReusedError,
-    RuleNotFoundError,
 )
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import ConflictPolicy, MemoryRef, SavedSemantic, SemanticMemory
@@ -50,18 +46,6 @@ async def stored(conflicts: OpenedConflicts, content: str, **fields: Any) -> Mem
 # Detecting
 
 
-async def test_conflicts_of_a_given_statement_are_found_by_its_meaning_words_time_and_importance(
-    conflicts: OpenedConflicts,
-) -> None:
-    known = await stored(conflicts, "Ada lives in Berlin", vector=None, importance=0.9)
-    conflicts.clock.pass_hours(1)
-    detected = await conflicts.store.detect(given("Ada lives in Berlin now", importance=0.1))
-    assert [conflict.memory_id for conflict in detected.conflicts] == [known.memory_id]
-    assert [signal.type for signal in detected.conflicts[0].signals] == [SignalType.KEYWORD, SignalType.IMPORTANCE]
-    assert detected.conflicts[0].signals[0].keywords == ("ada", "berlin", "lives")
-    assert (detected.total_count, detected.rule) == (1, "default")
-
-
 async def test_a_given_statement_without_a_vector_is_embedded(conflicts: OpenedConflicts) -> None:
     only_meaning = {"signals": ["semantic"]}
     [vector] = conflicts.embed("Ada lives in Berlin")
@@ -72,40 +56,7 @@ async def test_a_given_statement_without_a_vector_is_embedded(conflicts: OpenedC
     assert (await conflicts.store.detect(away, detection=only_meaning)).total_count == 0
 
 
-async def test_a_stored_statement_is_compared_with_all_but_itself(conflicts: OpenedConflicts) -> None:
-    one = await stored(conflicts, "Ada lives in Berlin", vector=HERE)
-    other = await stored(conflicts, "Ada lives in Paris", vector=HERE)
-    detected = await conflicts.store.detect(one)
-    assert [conflict.memory_id for conflict in detected.conflicts] == [other.memory_id]
-
-
-async def test_a_limit_cuts_the_conflicts_but_not_their_count(conflicts: OpenedConflicts) -> None:
-    for number in range(5):
-        await stored(conflicts, f"Ada has {number} cats")
-    detected = await conflicts.store.detect(given("Ada has cats"), limit=2)
-    assert (len(detected.conflicts), detected.total_count) == (2, 5)
-
-
-async def test_changes_to_a_rule_apply_to_one_call(conflicts: OpenedConflicts) -> None:
-    await stored(conflicts, "Ada lives in Berlin", vector=HERE)
-    never = {"time_window_s": 1e-6, "keyword_threshold": 1.0, "semantic_threshold": 1.0}
-    conflicts.clock.pass_hours(0.01)
-    assert (await conflicts.store.detect(given("Ada lives"), detection=never)).total_count == 0
-    assert (await conflicts.store.detect(given("Ada lives"))).total_count == 1
-
-
 # Deciding
-
-
-async def test_two_given_statements_can_be_arbitrated(conflicts: OpenedConflicts) -> None:
-    answer = await conflicts.store.arbitrate(
-        given("Ada lives in Berlin", create_time=NOON),
-        given("Ada lives in Paris", create_time=NOON - timedelta(hours=6)),
-    )
-    assert answer.result.winner is ArbitrationSide.CANDIDATE
-    assert answer.result.strategy is ArbitrationStrategy.RECENCY
-    assert answer.result.confidence == 0.25
-    assert answer.rule == "default"
 
 
 async def test_arbitrating_stored_and_given_statements_changes_nothing(conflicts: OpenedConflicts) -> None:
@@ -176,20 +127,6 @@ async def test_opposite_statements_can_be_merged(conflicts: OpenedConflicts) -> 
     assert float(np.linalg.norm(document.embedding or ())) == pytest.approx(1.0)
 
 
-async def test_a_dry_run_returns_the_same_and_changes_nothing(conflicts: OpenedConflicts) -> None:
-    first = await stored(conflicts, "Ada drinks tea", importance=0.4)
-    second = await stored(conflicts, "Ada has a cat", importance=0.6)
-    before = conflicts.vault.changes.state()
-    changes = {"content_strategy": "replace", "importance_strategy": "average"}
-    dry = await conflicts.store.merge(first, second, merge=changes, dry_run=True)
-    assert conflicts.vault.changes.state() == before
-    assert (dry.memory.memory_id, dry.decision) == ("", None)
-    assert (dry.memory.content, dry.memory.importance) == ("Ada has a cat", 0.5)
-    done = await conflicts.store.merge(first, second, merge=changes)
-    assert (done.statistics, done.content_strategy, done.rule) == (dry.statistics, dry.content_strategy, dry.rule)
-    assert (done.memory.content, done.memory.importance) == ("Ada has a cat", 0.5)
-
-
 async def test_merging_given_statements_stores_nothing(conflicts: OpenedConflicts) -> None:
     merged = await conflicts.store.merge(given("Ada drinks tea"), given("Ada has a cat"))
     assert merged.memory.content == "Ada drinks tea\nAda has a cat"
@@ -205,16 +142,6 @@ async def test_a_merge_repeated_with_its_request_id_is_the_same_merge(conflicts:
     with pytest.raises(RequestIdReusedError):
         await conflicts.store.merge(first, second, merge={"importance_boost": 0.2}, request_id="r")
     assert conflicts.vault.changes.state() == before
-
-
-async def test_a_superseded_statement_cannot_be_merged(conflicts: OpenedConflicts) -> None:
-    first, second = await stored(conflicts, "Ada drinks tea"), await stored(conflicts, "Ada has a cat")
-    third = await stored(conflicts, "Ada has a dog")
-    merged = await conflicts.store.merge(first, second)
-    for dry_run in (True, False):
-        with pytest.raises(InvalidOperationError, match=merged.memory.memory_id):
-            await conflicts.store.merge(third, first, dry_run=dry_run)
-    assert len(conflicts.visible()) == 2
 
 
 async def test_two_statements_that_are_too_long_together_are_not_merged(conflicts: OpenedConflicts) -> None:
@@ -292,49 +219,6 @@ async def test_a_preview_embeds_a_statement_without_a_vector(conflicts: OpenedCo
     assert [signal.type for signal in preview.decision.signals] == [SignalType.SEMANTIC, SignalType.RELATION]
 
 
-# The audit trail
-
-
-async def test_decisions_are_listed_newest_first_page_by_page(conflicts: OpenedConflicts) -> None:
-    decided = []
-    for number in range(8):
-        conflicts.clock.pass_hours(1)
-        saved = await conflicts.save(f"Ada lives at number {number}", vector=HERE)
-        decided.append(saved.decision)
-    expected = [replace_words(decision) for decision in reversed(decided) if decision]
-    listed, before = [], 0
-    while True:
-        page = await conflicts.store.list_decisions(before=before, limit=3)
-        listed += page.decisions
-        if page.next_position is None:
-            break
-        before = page.next_position
-    assert listed == expected
-    assert len(expected) == 7
-
-
-def replace_words(decision: Decision) -> Decision:
-    """The stored form of a decision, which leaves out the words that both statements share."""
-    return replace(decision, signals=tuple(replace(signal, keywords=()) for signal in decision.signals))
-
-
-async def test_decisions_are_listed_by_user_and_by_statement(conflicts: OpenedConflicts) -> None:
-    grace = Scope(user="grace")
-    saves = []
-    for scope in (ADA, grace):
-        for place in ("Paris", "Berlin", "Rome"):
-            conflicts.clock.pass_hours(1)
-            saves.append(await conflicts.save(f"She lives in {place}", vector=HERE, scope=scope))
-    of_grace = await conflicts.store.list_decisions(user="grace", limit=10)
-    assert [decision.scope for decision in of_grace.decisions] == [grace, grace]
-    berlin = saves[1].memory
-    assert berlin is not None
-    about = await conflicts.store.list_decisions(memory_id=berlin.memory_id, limit=10)
-    # It superseded Paris and was superseded by Rome.
-    assert [decision.existing_id == berlin.memory_id for decision in about.decisions] == [True, False]
-    assert (await conflicts.store.list_decisions(user="grace", memory_id=berlin.memory_id, limit=10)).decisions == ()
-
-
 # Bad input
 
 
@@ -370,16 +254,3 @@ async def test_errors_in_the_input_are_named_by_field(conflicts: OpenedConflicts
             await call
         assert fields_of(caught.value) == fields
     assert len(conflicts.documents()) == 1
-
-
-async def test_a_missing_record_is_reported_as_missing(conflicts: OpenedConflicts) -> None:
-    known = await stored(conflicts, "Ada lives in Berlin")
-    nobody = MemoryRef(memory_id="nobody")
-    with pytest.raises(MemoryNotFoundError, match="nobody"):
-        await conflicts.store.detect(nobody)
-    with pytest.raises(MemoryNotFoundError, match="nobody"):
-        await conflicts.store.merge(known, nobody)
-    with pytest.raises(RuleNotFoundError, match="household"):
-        await conflicts.store.detect(known, rule="household")
-    with pytest.raises(RuleNotFoundError, match="household"):
-        await conflicts.store.preview(SemanticMemory("", "x", scope=ADA), rule="household")

@@ -159,11 +159,6 @@ def test_importance(
     assert result.statistics.importance_delta == pytest.approx(delta)
 
 
-def test_the_boost_is_configured() -> None:
-    result = merged(statement(importance=0.2), statement(importance=0.4), importance_boost=0.35)
-    assert result.memory.importance == pytest.approx(0.75)
-
-
 @pytest.mark.parametrize(
     ("strategy", "first", "second", "expected"),
     [
@@ -275,18 +270,6 @@ def test_a_content_equal_to_one_input_gets_its_vector() -> None:
     assert merged(first, second, content_strategy=REPLACE).memory.embedding == NORTH
     assert merged(first, second, content_strategy=CONCATENATE).memory.content == first.content
     assert merged(first, second, content_strategy=CONCATENATE).memory.embedding == EAST
-
-
-def test_the_statistics_describe_the_merge() -> None:
-    first = statement("Tea is hot. 茶。", importance=0.5, keywords=("tea", "hot"))
-    second = statement("Tea is hot.", importance=0.9, keywords=("tea", "cup"))
-    statistics = merged(
-        first, second, content_strategy=CONCATENATE, importance_strategy=ImportanceStrategy.AVERAGE
-    ).statistics
-    assert statistics.content_length == 14  # "Tea is hot. 茶。"
-    assert statistics.keywords_count == 3
-    assert statistics.importance_delta == pytest.approx(-0.2)  # 0.7 less 0.9
-    assert statistics.deduplicated_count == 1
 
 
 keeping = merge_configs(st.sampled_from((CONCATENATE, SUMMARIZE, SMART)))

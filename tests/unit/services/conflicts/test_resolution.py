@@ -13,8 +13,7 @@ from mnemon_server.domain.conflicts import (
     RelationType,
     SignalType,
 )
-from mnemon_server.domain.errors import RuleNotFoundError
-from mnemon_server.domain.records import Scope, WriteOutcome
+from mnemon_server.domain.records import WriteOutcome
 from mnemon_server.domain.semantic import ConflictPolicy, Detected, MemoryRef
 from mnemon_server.services.semantic.decisions import decision_from_json
 
@@ -114,23 +113,6 @@ async def test_a_rejected_statement_is_not_stored_but_the_decision_is(conflicts:
     assert decision.arbitration.winner is None
 
 
-@pytest.mark.parametrize(
-    ("strategy", "known"),
-    [("keep-candidate", "Ada lives in Berlin"), ("keep-existing", "Ada lives in Paris")],
-)
-async def test_if_nothing_decides_the_default_strategy_does(
-    conflicts: OpenedConflicts, strategy: str, known: str
-) -> None:
-    await conflicts.settle(arbitration={**NOTHING_DECIDES, "allow_merge": False, "default_strategy": strategy})
-    await conflicts.save("Ada lives in Paris", vector=HERE)
-    saved = await conflicts.save("Ada lives in Berlin", vector=HERE)
-    assert saved.memory is not None
-    assert saved.memory.content == known
-    assert [memory.content for memory in conflicts.visible()] == [known]
-    assert saved.decision is not None
-    assert saved.decision.arbitration.strategy is ArbitrationStrategy.DEFAULT
-
-
 async def test_two_statements_are_merged_into_a_new_one_that_supersedes_them(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration=NOTHING_DECIDES)
     first, second = unit([1.0, 0.0] + [0.0] * 62), unit([0.9, 0.1] + [0.0] * 62)
@@ -219,24 +201,6 @@ async def test_detecting_saves_and_names_the_conflicts_without_deciding(conflict
     assert named.arbitration.action is ArbitrationAction.NONE
 
 
-async def test_a_statement_without_conflicts_is_stored_beside_the_others(conflicts: OpenedConflicts) -> None:
-    await conflicts.save("Ada lives in Paris")
-    conflicts.clock.pass_hours(1)
-    saved = await conflicts.save("The cat is called Byron")
-    assert saved.receipt is not None
-    assert saved.receipt.outcome is WriteOutcome.CREATED
-    assert (saved.decision, saved.conflicts) == (None, ())
-    assert len(conflicts.visible()) == 2
-    assert conflicts.decisions() == []
-
-
-async def test_statements_of_other_users_do_not_conflict(conflicts: OpenedConflicts) -> None:
-    await conflicts.save("Ada lives in Paris", vector=HERE, scope=Scope(user="grace"))
-    saved = await conflicts.save("Ada lives in Berlin", vector=HERE)
-    assert saved.decision is None
-    assert len(conflicts.visible()) == 2
-
-
 async def test_the_most_severe_conflict_is_settled_and_all_are_counted(conflicts: OpenedConflicts) -> None:
     await conflicts.save("Ada lives in Bergen", vector=HERE, policy=ConflictPolicy.DETECT)
     conflicts.clock.pass_hours(0.02)
@@ -322,12 +286,6 @@ async def test_the_matching_rule_settles_it_unless_one_is_named(conflicts: Opene
     assert named.decision is not None
     assert named.decision.rule == "default"
     assert [memory.content for memory in conflicts.visible()] == ["Ada lives in Rome"]
-
-
-async def test_a_missing_rule_is_named_and_nothing_is_stored(conflicts: OpenedConflicts) -> None:
-    with pytest.raises(RuleNotFoundError, match="household"):
-        await conflicts.save("Ada lives in Paris", rule="household")
-    assert conflicts.documents() == []
 
 
 async def test_a_merge_that_would_exceed_the_limits_of_a_statement_is_not_made(conflicts: OpenedConflicts) -> None:

@@ -85,20 +85,6 @@ async def test_a_restored_statement_is_found_by_its_vector_and_conflicts_again(c
     assert sorted(records.scan_vectors(HERE).scores.tolist()) == pytest.approx([1.0, 1.0, 1.0])
 
 
-async def test_a_decision_can_be_undone_only_once(conflicts: OpenedConflicts) -> None:
-    await conflicts.settle(arbitration=MERGING)
-    await conflicts.save("Ada drinks tea", vector=HERE)
-    merged = await conflicts.save("Ada has a cat", vector=HERE)
-    assert merged.memory is not None
-    await conflicts.store.unmerge(decision_id=decision_id(merged))
-    before = conflicts.vault.changes.state()
-    with pytest.raises(InvalidOperationError, match="already undone"):
-        await conflicts.store.unmerge(decision_id=decision_id(merged))
-    with pytest.raises(InvalidOperationError, match="already undone"):
-        await conflicts.store.unmerge(memory_id=merged.memory.memory_id)
-    assert conflicts.vault.changes.state() == before
-
-
 async def test_a_rejection_cannot_be_undone(conflicts: OpenedConflicts) -> None:
     await conflicts.settle(arbitration=REJECTING)
     await conflicts.save("Ada drinks tea", vector=HERE)

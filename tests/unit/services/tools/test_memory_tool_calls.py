@@ -1,29 +1,22 @@
-"""The two memory tools on stored facts: each of their scenarios, exact answers, and the order of errors."""
+"""The two memory tools on stored facts: metadata, filters, what is cut, and the order of errors."""
 
 import json
 import re
-import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mnemon.shared.tool_definitions import NOTHING_DELETED
 from mnemon_server.domain.errors import (
     ConfigurationError,
-    FactNotFoundError,
     InvalidArgumentError,
     RequestIdReusedError,
-    ToolNotFoundError,
 )
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.domain.tools import CallTool, ToolContext, ToolKind
+from mnemon_server.domain.tools import ToolContext
 
 from tests.support.tool_runners import ADA, OpenedTools, open_tools
 
-BOB = ToolContext(config={"user_id": "bob"})
 HERS = Namespace(("user", "ada"))
-UNKNOWN = "6f2c1d3e-0000-4000-8000-000000000001"
 
 
 async def refusal(tools: OpenedTools, context: ToolContext = ADA, /, **arguments: Any) -> str:
@@ -47,15 +40,6 @@ def permitting(*actions: str) -> ToolContext:
 # manage_memory
 
 
-async def test_create_a_new_fact(tools: OpenedTools) -> None:
-    said = await tools.manage(content="Ada likes tea", action="create")
-    key = said.removeprefix("created memory ")
-    assert said == f"created memory {uuid.UUID(key)}"
-    fact = await tools.facts.store.get(HERS, key)
-    assert (fact.value, fact.metadata, fact.revision) == ({"content": "Ada likes tea"}, {}, 1)
-    assert await tools.remember("Ada likes tea") != key
-
-
 async def test_the_metadata_of_the_context_is_added_to_new_facts(tools: OpenedTools) -> None:
     context = ToolContext(config=ADA.config, metadata={"channel": "chat", "rank": 3})
     key = await tools.remember("Ada likes tea", context)
@@ -63,13 +47,6 @@ async def test_the_metadata_of_the_context_is_added_to_new_facts(tools: OpenedTo
     await tools.manage(other, content="Ada likes mate", action="update", id=key)
     fact = await tools.facts.store.get(HERS, key)
     assert (fact.value, fact.metadata) == ({"content": "Ada likes mate"}, {"channel": "chat", "rank": 3})
-
-
-async def test_update_an_existing_fact(tools: OpenedTools) -> None:
-    key = await tools.remember("Ada likes tea")
-    assert await tools.manage(content="Ada likes coffee", action="update", id=key) == f"updated memory {key}"
-    assert (await tools.facts.store.get(HERS, key)).value == {"content": "Ada likes coffee"}
-    assert [match["value"]["content"] for match in await found(tools, "coffee")] == ["Ada likes coffee"]
 
 
 async def test_an_update_keeps_the_other_fields_of_the_fact(tools: OpenedTools) -> None:
@@ -129,42 +106,6 @@ async def test_a_repeated_update_with_other_metadata_is_another_request(tools: O
     assert (await tools.facts.store.get(HERS, key)).revision == 2
 
 
-@pytest.mark.parametrize("action", ["update", "delete"])
-@pytest.mark.parametrize("id_", [{}, {"id": None}, {"id": ""}])
-async def test_an_update_or_a_deletion_without_an_id_is_refused(
-    tools: OpenedTools, action: str, id_: Mapping[str, Any]
-) -> None:
-    assert await refusal(tools, content="x", action=action, **id_) == f"id: must name the memory to {action}"
-
-
-async def test_an_update_of_an_unknown_id_reports_it(tools: OpenedTools) -> None:
-    with pytest.raises(FactNotFoundError):
-        await tools.manage(content="x", action="update", id=UNKNOWN)
-    assert await tools.facts.keys(None, subtree=True) == []
-
-
-async def test_delete_a_fact(tools: OpenedTools) -> None:
-    key = await tools.remember("Ada likes tea")
-    assert await tools.manage(action="delete", id=key) == f"Deleted memory {key}"
-    assert await tools.facts.keys(HERS) == []
-    for missing in (key, UNKNOWN):
-        assert await tools.manage(action="delete", id=missing) == NOTHING_DELETED.format(missing)
-
-
-async def test_configurable_permitted_actions(tools: OpenedTools) -> None:
-    key = await tools.remember("Ada likes tea")
-    said = await refusal(tools, permitting("create", "update"), action="delete", id=key)
-    assert said == "action: must be one of 'create', 'update', not 'delete'"
-    assert await tools.facts.keys(HERS) == [key]
-
-
-async def test_the_default_action_is_create_or_else_the_first_permitted(tools: OpenedTools) -> None:
-    assert (await tools.manage(content="a")).startswith("created memory ")
-    assert (await tools.manage(permitting("update", "create"), content="b", action=None)).startswith("created memory ")
-    key = await tools.remember("c")
-    assert await tools.manage(permitting("delete", "update"), id=key) == f"Deleted memory {key}"
-
-
 async def test_errors_are_reported_in_a_fixed_order(tools: OpenedTools) -> None:
     once = permitting("create", "update")
     assert (await refusal(tools, once, action="delete", more=1)).startswith("action: must be one of")
@@ -179,11 +120,6 @@ async def test_errors_are_reported_in_a_fixed_order(tools: OpenedTools) -> None:
         await refusal(tools, action="create", content="x", more=1, user_id="bob") == f"more: {known}; user_id: {known}"
     )
     assert await tools.facts.keys(None, subtree=True) == []
-
-
-async def test_an_action_is_not_normalised(tools: OpenedTools) -> None:
-    for action in [5, True, ["create"], {"create": 1}, "CREATE", "create "]:
-        assert (await refusal(tools, action=action, content="x")).startswith("action: must be one of")
 
 
 async def test_a_context_cannot_permit_more_than_the_server(tmp_path: Path) -> None:
@@ -213,26 +149,6 @@ async def test_invalid_settings_are_refused(tmp_path: Path, options: dict[str, A
 
 
 # search_memory
-
-
-async def test_text_query_search(tools: OpenedTools) -> None:
-    key = await tools.remember("Ada prefers dark mode")
-    await tools.remember("The train leaves at noon")
-    fact = await tools.facts.store.get(HERS, key)
-    first, *_ = await found(tools, "preference for dark mode", limit=10)
-    score = first.pop("score")
-    assert 0 < score <= 1
-    assert first == {
-        "namespace": ["user", "ada"],
-        "key": key,
-        "value": {"content": "Ada prefers dark mode"},
-        "created_at": fact.created_at.isoformat(),
-        "updated_at": fact.updated_at.isoformat(),
-    }
-
-
-async def test_an_empty_result_is_an_empty_list(tools: OpenedTools) -> None:
-    assert (await tools.output("search_memory", query="anything")).content == "[]"
 
 
 async def test_filtered_search(tools: OpenedTools) -> None:
@@ -314,68 +230,7 @@ async def test_limit_and_offset_page_through_the_results(tools: OpenedTools) -> 
     assert len(await found(tools, "dark mode", limit=2.0, offset=None, filter=None)) == 2
 
 
-async def test_configurable_response_format(tools: OpenedTools) -> None:
-    key = await tools.remember("Ada prefers dark mode")
-    request = {"tool": "search_memory", "arguments": {"query": "dark mode"}, "context": ADA}
-    with_facts = await tools.runner.call(CallTool(**request, artifact=True))  # type: ignore[arg-type]
-    text_only = await tools.runner.call(CallTool(**request))  # type: ignore[arg-type]
-    assert with_facts.content == text_only.content
-    assert [(match.fact.key, match.fact.value) for match in with_facts.artifact] == [
-        (key, {"content": "Ada prefers dark mode"})
-    ]
-    assert text_only.artifact == ()
-
-
-async def test_a_search_with_wrong_arguments_is_refused(tools: OpenedTools) -> None:
-    cases = [
-        ({}, "query: must be a text that is not blank"),
-        ({"query": " "}, "query: must be a text that is not blank"),
-        ({"query": "x", "limit": 0}, "limit: must be a whole number of 1 to 1,000"),
-        ({"query": "x", "limit": "few"}, "limit: must be a whole number of 1 to 1,000"),
-        ({"query": "x", "offset": -1}, "offset: must be a whole number of 0 to 100,000"),
-        ({"query": "x", "filter": []}, "filter: must be an object"),
-        ({"query": "x", "namespace": ["user", "bob"]}, "namespace: is not a known name; known names:"),
-    ]
-    for arguments, said in cases:
-        with pytest.raises(InvalidArgumentError) as caught:
-            await tools.output("search_memory", **arguments)
-        assert str(caught.value).startswith(said)
-
-
 # Namespaces
-
-
-@pytest.mark.parametrize(
-    ("config", "namespace"),
-    [
-        ({"org_id": "acme", "agent_id": "alpha", "user_id": "u"}, ("org", "acme", "alpha", "user", "u")),
-        ({"configurable": {"user_id": "u-123", "thread_id": "7"}}, ("user", "u-123")),
-    ],
-)
-async def test_runtime_namespace_resolution(
-    tools: OpenedTools, config: dict[str, Any], namespace: tuple[str, ...]
-) -> None:
-    key = await tools.remember("x", ToolContext(config=config))
-    assert (await tools.facts.store.get(Namespace(namespace), key)).namespace == namespace
-
-
-async def test_namespace_templating(tools: OpenedTools) -> None:
-    context = ToolContext(namespace=("{user_id}", "memories"), config={"user_id": "u-1", "org_id": "acme"})
-    key = await tools.remember("x", context)
-    assert (await tools.facts.store.get(Namespace(("u-1", "memories")), key)).key == key
-    lacking = ToolContext(namespace=("{user_id}", "memories"), config={"thread_id": "7"})
-    with pytest.raises(ConfigurationError, match=r"lacks 'user_id'; its keys are 'thread_id'") as caught:
-        await tools.remember("x", lacking)
-    assert not isinstance(caught.value, ValueError)
-
-
-async def test_without_a_namespace_no_tool_runs(tools: OpenedTools) -> None:
-    for call in ({"content": "x"}, {"action": "update", "content": "x", "id": "y"}, {"action": "delete", "id": "y"}):
-        with pytest.raises(ConfigurationError, match="needs 'org_id', 'user_id' or 'agent_id'"):
-            await tools.manage(ToolContext(), **call)
-    with pytest.raises(ConfigurationError):
-        await tools.output("search_memory", ToolContext(), query="x")
-    assert await tools.facts.keys(None, subtree=True) == []
 
 
 async def test_the_setting_is_the_template_if_the_context_has_none(tmp_path: Path) -> None:
@@ -394,50 +249,7 @@ async def test_a_model_cannot_choose_the_namespace(tools: OpenedTools) -> None:
     assert await tools.facts.keys(None, subtree=True) == []
 
 
-async def test_an_id_of_another_namespace_is_unknown(tools: OpenedTools) -> None:
-    key = await tools.remember("Ada likes tea")
-    with pytest.raises(FactNotFoundError):
-        await tools.manage(BOB, content="x", action="update", id=key)
-    assert await tools.manage(BOB, action="delete", id=key) == NOTHING_DELETED.format(key)
-    assert await found(tools, "tea", BOB) == []
-    assert [match["key"] for match in await found(tools, "tea")] == [key]
-
-
-async def test_an_agent_named_like_a_label_stays_in_its_own_namespace(tools: OpenedTools) -> None:
-    agent = ToolContext(config={"org_id": "acme", "agent_id": "user"})
-    user = ToolContext(config={"org_id": "acme", "user_id": "ada"})
-    both = ToolContext(config={"org_id": "acme", "agent_id": "user", "user_id": "ada"})
-    org = ToolContext(config={"org_id": "acme"})
-    contexts = [agent, user, both, org]
-    keys = [await tools.remember(f"tea number {number}", context) for number, context in enumerate(contexts)]
-    spaces = {
-        (await tools.output("search_memory", context, query="tea")).artifact[0].fact.namespace for context in contexts
-    }
-    assert spaces == {
-        ("org", "acme", "user"),
-        ("org", "acme", "user", "ada"),
-        ("org", "acme", "user", "user", "ada"),
-        ("org", "acme"),
-    }
-    for context, key in zip(contexts, keys, strict=True):
-        assert [match["key"] for match in await found(tools, "tea", context)] == [key]
-        for other in set(keys) - {key}:
-            with pytest.raises(FactNotFoundError):
-                await tools.manage(context, content="x", action="update", id=other)
-            await tools.manage(context, action="delete", id=other)
-    assert sorted(await tools.facts.keys(None, subtree=True)) == sorted(keys)
-
-
 # Repeated requests
-
-
-async def test_a_repeated_request_gets_the_same_answer_and_does_nothing_more(tools: OpenedTools) -> None:
-    said = [(await tools.output("manage_memory", content="x", request_id="r-1")).content for _ in range(2)]
-    assert said[0] == said[1]
-    key = said[0].removeprefix("created memory ")
-    assert await tools.facts.keys(HERS) == [key]
-    with pytest.raises(RequestIdReusedError):
-        await tools.output("manage_memory", content="z", request_id="r-1")
 
 
 async def test_a_repeated_update_or_deletion_does_not_undo_later_changes(tools: OpenedTools) -> None:
@@ -452,32 +264,3 @@ async def test_a_repeated_update_or_deletion_does_not_undo_later_changes(tools: 
     await tools.facts.put("tea", "likes tea again", HERS)
     assert (await tools.output("manage_memory", **deletion)).content == "Deleted memory tea"
     assert await tools.facts.keys(HERS) == ["tea"]
-
-
-# The list of tools
-
-
-def test_the_memory_tools_are_always_listed(tools: OpenedTools) -> None:
-    listed = tools.runner.list_tools()
-    assert [(tool.name, tool.kind) for tool in listed] == [
-        ("manage_memory", ToolKind.MEMORY),
-        ("search_memory", ToolKind.MEMORY),
-    ]
-    assert [tool.actions_permitted for tool in listed] == [("create", "update", "delete"), ()]
-    assert listed[1].parameters["required"] == ["query"]
-
-
-def test_custom_instructions_are_in_the_description(tools: OpenedTools) -> None:
-    usual = tools.runner.list_tools()
-    own = tools.runner.list_tools(("create",), manage_instructions="Only when asked.", search_instructions="")
-    summary = "Create memories that are kept for later conversations. Leave `id` out to create a memory."
-    assert own[0].description == f"{summary}\nOnly when asked."
-    assert own[0].actions_permitted == ("create",)
-    assert "\n" not in own[1].description
-    assert usual[1].description.startswith(own[1].description + "\n")
-
-
-async def test_an_unknown_tool_is_not_found(tools: OpenedTools) -> None:
-    with pytest.raises(ToolNotFoundError) as caught:
-        await tools.output("forget_memory")
-    assert str(caught.value) == "no tool has the name 'forget_memory'; the tools are 'manage_memory', 'search_memory'"
