@@ -21,15 +21,11 @@ class GatedEmbedder(HashingEmbedder):
 
     def __init__(self, parallelism: int = 1) -> None:
         super().__init__()
-        self._parallelism = parallelism
+        self.parallelism = parallelism
         self.gate = threading.Event()
         self.gate.set()
         self.batches: list[list[str]] = []
         self.threads: set[int] = set()
-
-    @property
-    def parallelism(self) -> int:
-        return self._parallelism
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         self.batches.append(list(texts))

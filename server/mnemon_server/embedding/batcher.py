@@ -1,9 +1,8 @@
 """One queue in front of the model: concurrent calls share batches, and queries take priority."""
 
 import asyncio
-import hashlib
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
@@ -15,12 +14,12 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mnemon_server.domain.errors import EmbeddingError, EmbeddingUnavailableError, NotServingError, TooManyRequestsError
 from mnemon_server.domain.observation.figures import BATCH_SECONDS, BATCH_TEXTS, traced
 from mnemon_server.embedding.base import Embedder, EmbeddingModel, Span, Vector, Vectors
 from mnemon_server.embedding.batch_queue import BatchQueue, Item
+from mnemon_server.embedding.text_cache import TextCache, text_key
 from mnemon_server.embedding.unrelated import unrelated_cosine
 
 BATCH_TOKENS_MAX = 256
@@ -113,7 +112,7 @@ class EmbeddingBatcher:
         # Guards all attributes below.
         self._changed = threading.Condition()
         self._queue: BatchQueue[_Call] = BatchQueue(batch_tokens_max)
-        self._cache = VectorCache(cache_entries_max)
+        self._cache = TextCache[Vector](cache_entries_max)
         self._caches = cache_entries_max > 0
         self._state = _State()
         self._splitter = ThreadPoolExecutor(1, thread_name_prefix="embedding-split")
@@ -445,39 +444,3 @@ def _error_from(cause: Exception) -> EmbeddingError:
 
 def _closed_error() -> NotServingError:
     return NotServingError("the server is shutting down")
-
-
-_KEY_BYTES = 16
-
-
-def text_key(text: str) -> bytes:
-    """The cache key of a text: its digest, so that the cache does not hold the text."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
-
-
-class VectorCache:
-    """A bounded map from digests to vectors. It evicts the least recently used entries. Not thread-safe."""
-
-    def __init__(self, entries_max: int) -> None:
-        self._entries_max = entries_max
-        self._entries: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
-
-    def get(self, key: bytes) -> NDArray[np.float32] | None:
-        """The vector stored under a digest, or None."""
-        vector = self._entries.get(key)
-        if vector is not None:
-            self._entries.move_to_end(key)
-        return vector
-
-    def clear(self) -> None:
-        """Drops all vectors."""
-        self._entries.clear()
-
-    def put(self, key: bytes, vector: NDArray[np.float32]) -> None:
-        """Stores a copy of a vector, because a row view would keep its whole batch in memory."""
-        if self._entries_max < 1:
-            return
-        self._entries[key] = vector.copy()
-        self._entries.move_to_end(key)
-        if len(self._entries) > self._entries_max:
-            self._entries.popitem(last=False)

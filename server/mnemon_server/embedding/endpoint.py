@@ -27,13 +27,11 @@ _PIECE = re.compile("[\u0e00-\u0eff\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff]|[!-~
 
 def estimated_tokens(text: str) -> list[Token]:
     """Tokens such as common vocabularies have them, rather too many than too few."""
-    return list(_tokens(text))
-
-
-def _tokens(text: str) -> Iterator[Token]:
-    for number, word in enumerate(_WORD.finditer(text)):
-        for piece in _PIECE.finditer(text, word.start(), word.end()):
-            yield Token(piece.start(), piece.end(), number)
+    return [
+        Token(piece.start(), piece.end(), number)
+        for number, word in enumerate(_WORD.finditer(text))
+        for piece in _PIECE.finditer(text, word.start(), word.end())
+    ]
 
 
 _log = structlog.get_logger()
@@ -81,14 +79,15 @@ class EndpointEmbedder:
         self, name: str, settings: EndpointSettings, options: ModelOptions, limits: RequestLimits, *, threads: int = 0
     ) -> None:
         self._name, self._limits = name, limits
-        self._parallelism = threads or REQUESTS_MAX
+        self.parallelism = threads or REQUESTS_MAX
+        """Maximum number of concurrent requests."""
         self._client = EndpointClient(settings)
         self._closed = threading.Event()
         self._numbers: int | None = None
         """How many numbers the endpoint's vectors have, once it has answered."""
         self._dimension = options.dimension
         prefix = options.passage_prefix or ""
-        self._model = EmbeddingModel(
+        self.model = EmbeddingModel(
             name,
             hashlib.sha256(prefix.encode()).hexdigest()[:_REVISION_LENGTH] if prefix else "endpoint",
             "endpoint",
@@ -99,23 +98,13 @@ class EndpointEmbedder:
             self._client.place,
         )
 
-    @property
-    def model(self) -> EmbeddingModel:
-        """The model that makes the vectors."""
-        return self._model
-
-    @property
-    def parallelism(self) -> int:
-        """Maximum number of concurrent requests."""
-        return self._parallelism
-
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector of unit length per text, in order; see `Embedder.embed`.
 
         Raises:
             EmbeddingUnavailableError: the endpoint failed. The message says how.
         """
-        vectors = np.empty((len(texts), self._model.dimension), np.float32)
+        vectors = np.empty((len(texts), self.model.dimension), np.float32)
         cut = [self._cut(text) for text in texts]
         for first, last in self._requests(cut):
             vectors[first:last] = self._ask(cut[first:last])

@@ -31,24 +31,17 @@ class HashingEmbedder:
         passage_words: maximum number of words in a passage, at least 1.
     """
 
+    parallelism = 1
+    """The work is pure Python."""
+
     def __init__(self, dimension: int = 64, passage_words: int = 200) -> None:
-        self._model = EmbeddingModel("hashing", "1", "fp32", dimension, passage_words)
+        self.model = EmbeddingModel("hashing", "1", "fp32", dimension, passage_words)
         self._closed = False
-
-    @property
-    def model(self) -> EmbeddingModel:
-        """The model that makes the vectors."""
-        return self._model
-
-    @property
-    def parallelism(self) -> int:
-        """Always 1: the work is pure Python."""
-        return 1
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector of unit length per text, in order; see `Embedder.embed`."""
         self._check_open()
-        vectors = np.zeros((len(texts), self._model.dimension), np.float32)
+        vectors = np.zeros((len(texts), self.model.dimension), np.float32)
         for row, text in enumerate(texts):
             self._add_words(vectors[row], text)
         return vectors
@@ -57,13 +50,13 @@ class HashingEmbedder:
         """Overlapping spans that cover the text, each of at most `passage_words` words."""
         self._check_open()
         tokens = [Token(match.start(), match.end()) for match in _WORD.finditer(text)]
-        overlap = min(_PASSAGE_OVERLAP, self._model.tokens_max // 4)
-        return cut_passages(text, tokens, self._model.tokens_max, overlap)
+        overlap = min(_PASSAGE_OVERLAP, self.model.tokens_max // 4)
+        return cut_passages(text, tokens, self.model.tokens_max, overlap)
 
     def token_counts(self, texts: Sequence[str]) -> list[int]:
         """The number of words in each text."""
         self._check_open()
-        return [min(len(_WORD.findall(text)), self._model.tokens_max) for text in texts]
+        return [min(len(_WORD.findall(text)), self.model.tokens_max) for text in texts]
 
     def coverage(self, text: str) -> float:
         """Always 1: words of every language are hashed alike."""
@@ -82,7 +75,7 @@ class HashingEmbedder:
             raise EmbeddingError("The model hashing has been closed.")
 
     def _add_words(self, vector: Vectors, text: str) -> None:
-        for word in _WORD.findall(text.lower())[: self._model.tokens_max]:
+        for word in _WORD.findall(text.lower())[: self.model.tokens_max]:
             digest = hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest()
             position = int.from_bytes(digest[:7], "big") % len(vector)
             vector[position] += 1.0 if digest[7] & 1 else -1.0

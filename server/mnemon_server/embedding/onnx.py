@@ -17,7 +17,8 @@ from mnemon_server.embedding.built_in import BuiltInModel
 from mnemon_server.embedding.coverage import coverage
 from mnemon_server.embedding.onnx_session import open_session
 from mnemon_server.embedding.passages import Token, cut_passages
-from mnemon_server.embedding.tokenizer import TextTokenizer, TokenCache, Tokens
+from mnemon_server.embedding.text_cache import TextCache, text_key
+from mnemon_server.embedding.tokenizer import TextTokenizer, Tokens
 
 Mask = NDArray[np.int64]
 Pool = Callable[[Vectors, Mask], Vectors]
@@ -136,26 +137,17 @@ class OnnxEmbedder:
         one_by_one: bool = False,
     ) -> None:
         self._encoder: Encoder | None = encoder
-        self._tokenizer, self._model = tokenizer, model
+        self._tokenizer, self.model = tokenizer, model
         self._batch_tokens_max = 1 if one_by_one else BATCH_TOKENS_MAX
-        self._parallelism = threads or len(os.sched_getaffinity(0))
-        self._tokens = TokenCache(TOKENIZED_TEXTS_KEPT)
-        self._runners = ThreadPoolExecutor(self._parallelism, thread_name_prefix="embedding-run")
-
-    @property
-    def model(self) -> EmbeddingModel:
-        """The model that makes the vectors."""
-        return self._model
-
-    @property
-    def parallelism(self) -> int:
+        self.parallelism = threads or len(os.sched_getaffinity(0))
         """Maximum number of concurrent runs of the model for one call of `embed`."""
-        return self._parallelism
+        self._tokens = TextCache[Tokens](TOKENIZED_TEXTS_KEPT)
+        self._runners = ThreadPoolExecutor(self.parallelism, thread_name_prefix="embedding-run")
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector of unit length per text, in order; see `Embedder.embed`."""
         encoder = self._open()
-        vectors = np.empty((len(texts), self._model.dimension), np.float32)
+        vectors = np.empty((len(texts), self.model.dimension), np.float32)
         tokens = self._tokenize(texts, self._tokens.take)
         batches = list(_batches([len(ids) for ids in tokens], self._batch_tokens_max))
         feeds = [[tokens[row] for row in rows] for rows in batches]
@@ -167,23 +159,23 @@ class OnnxEmbedder:
         """Overlapping spans that cover the text, each within the model's token limit."""
         self._open()
         (encoding,) = self._tokenizer.encode([text], offsets=True)
-        if len(encoding.ids) - self._tokenizer.special_tokens <= self._model.tokens_max:
-            if not self._model.passage_prefix:
-                self._tokens.put(text, self._tokenizer.cut(encoding))
+        if len(encoding.ids) - self._tokenizer.special_tokens <= self.model.tokens_max:
+            if not self.model.passage_prefix:
+                self._tokens.put(text_key(text), self._tokenizer.cut(encoding))
             return [Span(0, len(text))]
         tokens = [
             Token(start, end, word)
             for (start, end), word in zip(encoding.offsets, encoding.word_ids, strict=True)
             if word is not None
         ]
-        return cut_passages(text, tokens, self._model.tokens_max)
+        return cut_passages(text, tokens, self.model.tokens_max)
 
     def token_counts(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens that the model reads of each text, without special tokens."""
         self._open()
         tokens = self._tokenize(texts, self._tokens.get)
         for text, ids in zip(texts, tokens, strict=True):
-            self._tokens.put(text, ids)
+            self._tokens.put(text_key(text), ids)
         return [max(len(ids) - self._tokenizer.special_tokens, 0) for ids in tokens]
 
     def coverage(self, text: str) -> float:
@@ -210,17 +202,17 @@ class OnnxEmbedder:
         return encoder
 
     def _closed_error(self) -> EmbeddingError:
-        return EmbeddingError(f"The model {self._model.name} has been closed.")
+        return EmbeddingError(f"The model {self.model.name} has been closed.")
 
-    def _tokenize(self, texts: Sequence[str], find: Callable[[str], Tokens | None]) -> list[Tokens]:
+    def _tokenize(self, texts: Sequence[str], find: Callable[[bytes], Tokens | None]) -> list[Tokens]:
         """The tokens of each text: from `find`, or from the tokenizer."""
-        found = [find(text) for text in texts]
+        found = [find(text_key(text)) for text in texts]
         made = iter(self._tokenizer.encode([text for text, ids in zip(texts, found, strict=True) if ids is None]))
         return [self._tokenizer.cut(next(made)) if ids is None else ids for ids in found]
 
     def _run_all(self, encoder: Encoder, batches: Sequence[Sequence[Tokens]]) -> list[Vectors]:
         """The vectors of each batch, in order. A single batch runs in the calling thread."""
-        if len(batches) <= 1 or self._parallelism == 1:
+        if len(batches) <= 1 or self.parallelism == 1:
             return [self._run(encoder, batch) for batch in batches]
         try:
             return list(self._runners.map(lambda batch: self._run(encoder, batch), batches))
@@ -232,7 +224,7 @@ class OnnxEmbedder:
         try:
             return encoder.run(batch)
         except Exception as error:  # ONNX Runtime's errors have no common class
-            raise EmbeddingError(f"The model {self._model.name} failed: {error}") from error
+            raise EmbeddingError(f"The model {self.model.name} failed: {error}") from error
 
 
 def open_built_graph(

@@ -13,6 +13,7 @@ from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 from mnemon_server.embedding.base import EmbeddingModel, Span, Vectors
 from mnemon_server.embedding.coverage import coverage, read_scripts
 from mnemon_server.embedding.passages import Token, cut_passages
+from mnemon_server.embedding.tokenizer import valid_text
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -36,6 +37,9 @@ class SentenceTransformersEmbedder:
         EmbeddingError: the model's files are missing or cannot be loaded.
     """
 
+    parallelism = 1
+    """Torch distributes each call over the cores."""
+
     def __init__(
         self, name: str, *, model_dir: Path | None = None, allow_download: bool = False, threads: int = 0
     ) -> None:
@@ -47,7 +51,7 @@ class SentenceTransformersEmbedder:
         # A copy, because the model changes its tokenizer's padding and truncation while other threads count or split.
         self._tokenizer: Any = copy.deepcopy(tokenizer)
         sequence_max = encoder.max_seq_length or _SEQUENCE_MAX_DEFAULT
-        self._model = EmbeddingModel(
+        self.model = EmbeddingModel(
             name,
             _revision(encoder),
             "fp32",
@@ -55,30 +59,20 @@ class SentenceTransformersEmbedder:
             sequence_max - tokenizer.num_special_tokens_to_add(),
         )
 
-    @property
-    def model(self) -> EmbeddingModel:
-        """The model that makes the vectors."""
-        return self._model
-
-    @property
-    def parallelism(self) -> int:
-        """Always 1: torch distributes each call over the cores."""
-        return 1
-
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector of unit length per text, in order; see `Embedder.embed`."""
         encoder = self._open()
         if not texts:
-            return np.empty((0, self._model.dimension), np.float32)
+            return np.empty((0, self.model.dimension), np.float32)
         try:
             vectors = encoder.encode(
-                [_valid(text) for text in texts],
+                [valid_text(text) for text in texts],
                 batch_size=_BATCH_TEXTS,
                 normalize_embeddings=True,
                 show_progress_bar=False,
             )
         except Exception as error:  # torch and the model's own code raise arbitrary exceptions
-            raise EmbeddingError(f"The model {self._model.name} failed: {error}") from error
+            raise EmbeddingError(f"The model {self.model.name} failed: {error}") from error
         return np.asarray(vectors, np.float32)
 
     def split(self, text: str) -> list[Span]:
@@ -88,12 +82,12 @@ class SentenceTransformersEmbedder:
         tokens = [
             Token(start, end, word) for (start, end), word in zip(encoding.offsets, encoding.word_ids, strict=True)
         ]
-        return cut_passages(text, tokens, self._model.tokens_max)
+        return cut_passages(text, tokens, self.model.tokens_max)
 
     def token_counts(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens that the model reads of each text, without special tokens."""
         self._open()
-        return [min(len(encoding.ids), self._model.tokens_max) for encoding in self._tokenize(texts)]
+        return [min(len(encoding.ids), self.model.tokens_max) for encoding in self._tokenize(texts)]
 
     def coverage(self, text: str) -> float:
         """How well the vocabulary covers a text, 0 to 1."""
@@ -116,11 +110,11 @@ class SentenceTransformersEmbedder:
 
     def _open(self) -> "SentenceTransformer":
         if self._encoder is None:
-            raise EmbeddingError(f"The model {self._model.name} has been closed.")
+            raise EmbeddingError(f"The model {self.model.name} has been closed.")
         return self._encoder
 
     def _tokenize(self, texts: Sequence[str]) -> list[Any]:
-        valid = [_valid(text) for text in texts]
+        valid = [valid_text(text) for text in texts]
         if not valid:
             return []
         encoded = self._tokenizer(valid, add_special_tokens=False, truncation=False, padding=False, verbose=False)
@@ -156,8 +150,3 @@ def _revision(encoder: "SentenceTransformer") -> str:
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
         digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def _valid(text: str) -> str:
-    # Tokenizers refuse unpaired surrogates.
-    return text.encode("utf-8", "replace").decode("utf-8")

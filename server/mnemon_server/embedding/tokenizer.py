@@ -1,7 +1,5 @@
 """Texts as tokens, and as many of them as a model reads."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,41 +9,9 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from mnemon_server.domain.errors import EmbeddingError
-from mnemon_server.embedding.batcher import text_key
 from mnemon_server.embedding.coverage import read_scripts
 
 Tokens = NDArray[np.int32]
-
-
-class TokenCache:
-    """A bounded map from texts (stored as digests) to token ids. It evicts the oldest entries. Thread-safe."""
-
-    def __init__(self, entries_max: int) -> None:
-        self._entries_max = entries_max
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[bytes, Tokens] = OrderedDict()
-
-    def get(self, text: str) -> Tokens | None:
-        """The tokens of a text. The entry stays."""
-        with self._lock:
-            return self._entries.get(text_key(text))
-
-    def take(self, text: str) -> Tokens | None:
-        """The tokens of a text. Removes the entry, because a text is embedded once."""
-        with self._lock:
-            return self._entries.pop(text_key(text), None)
-
-    def clear(self) -> None:
-        """Drops all tokens."""
-        with self._lock:
-            self._entries.clear()
-
-    def put(self, text: str, tokens: Tokens) -> None:
-        """Stores the tokens of a text."""
-        with self._lock:
-            self._entries[text_key(text)] = tokens
-            if len(self._entries) > self._entries_max:
-                self._entries.popitem(last=False)
 
 
 UNKNOWN_TOKENS = ("[UNK]", "<unk>")
@@ -85,7 +51,7 @@ class TextTokenizer:
         """
         encode = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
         try:
-            return encode([_valid(text) for text in texts])
+            return encode([valid_text(text) for text in texts])
         except Exception as error:  # the library raises plain exceptions
             raise EmbeddingError(f"The tokenizer failed: {error}") from error
 
@@ -112,6 +78,6 @@ class TextTokenizer:
         return read_scripts(self._tokenizer)
 
 
-def _valid(text: str) -> str:
-    # The tokenizer refuses unpaired surrogates.
+def valid_text(text: str) -> str:
+    """The text without unpaired surrogates, which tokenizers refuse."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -113,9 +113,14 @@ class SQLiteVault:
         discard_copies(folder)
         self._journal = journal = Journal(clock)
         self._listeners = _Listeners()
+        self.subscribe = self._listeners.add
+        """See Vault."""
         self._keys = keys = VaultKeyFile(folder, settings.master, is_durable=settings.is_durable)
         self._connections = Connections(folder / "records.db", keys, vfs, erasure_delay_s=settings.erasure_delay_s)
-        self._changes = SQLiteChangeLog(journal, self._connections)
+        self.waiting_writes, self.recover = self._connections.waiting_writes, self._connections.recover
+        self.failure = self._connections.failure
+        """See Vault."""
+        self.changes = SQLiteChangeLog(journal, self._connections)
         self._scanners = VectorScanners(
             keys,
             self._connections,
@@ -140,7 +145,7 @@ class SQLiteVault:
         housekeeping = _Housekeeping(model_identity, settings, journal)
         self._shadow = ShadowThread(self._connections, settings.models.shadow)
         self._open([housekeeping, *mutations.values(), records.follower, self._packing, self._shadow, journal])
-        self._events = SQLiteEvents(
+        self.events = SQLiteEvents(
             records,
             clock=clock,
             settings=settings.events,
@@ -171,16 +176,6 @@ class SQLiteVault:
             writing, self._connections, self.subscribe, ranking=self._ranking
         )
         return writing
-
-    @property
-    def events(self) -> SQLiteEvents:
-        """See Vault."""
-        return self._events
-
-    @property
-    def changes(self) -> SQLiteChangeLog:
-        """See Vault."""
-        return self._changes
 
     def collection(self, collection: Collection) -> SQLiteCollection:
         """See Vault."""
@@ -244,10 +239,6 @@ class SQLiteVault:
         """See Vault."""
         set_unfinished(self._folder, is_unfinished=is_unfinished)
 
-    def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
-        """See Vault."""
-        return self._listeners.add(on_commit)
-
     def back_up(self, base: Manifest | None) -> Generator[BackupStep]:
         """See Copyable."""
         if not self._backing_up.acquire(blocking=False):
@@ -257,27 +248,15 @@ class SQLiteVault:
         finally:
             self._backing_up.release()
 
-    def waiting_writes(self) -> int:
-        """See Vault."""
-        return self._connections.waiting_writes()
-
     def is_shadow_current(self) -> bool:
         """See Vault."""
         return self._shadow.is_current
-
-    def failure(self) -> str | None:
-        """See Vault."""
-        return self._connections.failure()
-
-    def recover(self) -> None:
-        """See Vault."""
-        self._connections.recover()
 
     def close(self) -> None:
         """See Vault."""
         # Stop the background work first, since it uses what is closed below.
         self._shadow.close()
-        self._events.close()
+        self.events.close()
         self._packing.close()
         self._connections.close()
         # After the last write, so that the snapshots include it.

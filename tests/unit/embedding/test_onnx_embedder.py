@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.base import Embedder, Span
 from mnemon_server.embedding.factory import open_embedder
-from mnemon_server.embedding.tokenizer import TokenCache
+from mnemon_server.embedding.text_cache import TextCache
+from mnemon_server.embedding.tokenizer import Tokens
 
 PLAIN = ("the", "a", "of", "river", "stone", "Anna's", "don't", "3.14", "antidisestablishmentarianism")
 OTHER = ("猫", "東京", "😀", "Ελλάδα", "naïve", "!?", "…", "한국어", "İstanbul", "x" * 150)
@@ -189,10 +190,10 @@ def test_counting_and_splitting_first_changes_no_vector(int8_embedder: Embedder,
 
 
 def test_tokens_are_kept_until_they_are_used_and_the_oldest_are_dropped_first() -> None:
-    cache = TokenCache(2)
-    for number, text in enumerate(["one", "two", "three"]):
-        cache.put(text, np.array([number], np.int32))
-    assert cache.get("one") is None
-    assert [cache.get("two"), cache.get("three")] == [1, 2]
-    assert cache.take("two") == 1
-    assert cache.take("two") is None
+    cache = TextCache[Tokens](2)
+    for number, key in enumerate([b"one", b"two", b"three"]):
+        cache.put(key, np.array([number], np.int32))
+    assert cache.get(b"one") is None
+    assert [cache.get(b"two"), cache.get(b"three")] == [1, 2]
+    assert cache.take(b"two") == 1
+    assert cache.take(b"two") is None

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from mnemon_server.embedding.base import EmbeddingModel, Vectors
+from mnemon_server.embedding.base import Vectors
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
 from mnemon_server.embedding.onnx import OnnxEmbedder
@@ -17,12 +17,9 @@ class NarrowEmbedder(HashingEmbedder):
 
     def __init__(self, shared: float) -> None:
         super().__init__()
+        self.model = replace(self.model, query_prefix="query: ", passage_prefix="passage: ")
         self._shared = shared
         self.texts: list[str] = []
-
-    @property
-    def model(self) -> EmbeddingModel:
-        return replace(super().model, query_prefix="query: ", passage_prefix="passage: ")
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         self.texts.extend(texts)

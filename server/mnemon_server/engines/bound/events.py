@@ -18,17 +18,16 @@ from mnemon_server.domain.events import (
     RangeSummary,
     StoredEvent,
 )
-from mnemon_server.domain.records import RequestKey, Scope, SearchMode
+from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.bound.records import refuse, refused
 from mnemon_server.engines.bound.writing import write_own
 from mnemon_server.engines.promises.events import (
     EventEngine,
     EventWrite,
     Sequences,
-    TextScores,
     WindowSlice,
 )
-from mnemon_server.engines.promises.values import Fits, Vector
+from mnemon_server.engines.promises.values import Fits
 from mnemon_server.wire.events import decode
 
 
@@ -44,15 +43,14 @@ class BoundEvents:
         self._events = events
         self._bounds = bounds
         self._owner = owner
+        self.wait_until_warm, self.search_text = events.wait_until_warm, events.search_text
+        self.failure = events.failure
+        """See EventEngine."""
 
     @property
     def is_warm(self) -> bool:
         """See EventEngine."""
         return self._events.is_warm
-
-    def wait_until_warm(self, timeout_s: float) -> bool:
-        """See EventEngine."""
-        return self._events.wait_until_warm(timeout_s)
 
     def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
         """See EventEngine."""
@@ -103,18 +101,10 @@ class BoundEvents:
         """See EventEngine."""
         return [event for event in self._events.read(sequences, bytes_max=bytes_max) if self._sees(event)]
 
-    def search_text(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
-        """See EventEngine."""
-        return self._events.search_text(query, vector, among, mode)
-
     @property
     def has_embeddings(self) -> bool:
         """See EventEngine."""
         return self._events.has_embeddings
-
-    def failure(self) -> str | None:
-        """See EventEngine."""
-        return self._events.failure()
 
     def close(self) -> None:
         """Does nothing: the timeline belongs to others."""

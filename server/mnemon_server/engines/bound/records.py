@@ -144,12 +144,6 @@ class Boundary:
         self._bounds.check_change(document.scope)
         return True
 
-    def may_change(self, scope: Scope) -> bool:
-        return self._bounds.may_change(scope)
-
-    def sourced(self, scope: Scope) -> Scope:
-        return self._bounds.sourced(scope)
-
     def to_remove(self, records: "RecordEngine | RecordTransaction", where: RecordFilter) -> RecordFilter:
         """The filter for documents to remove. Raises PermissionDeniedError if the caller may not write one of them."""
         self.check_writable()
@@ -217,6 +211,8 @@ class BoundRecords:
         self._boundary = boundary = Boundary(collection, bounds)
         self._bounds, self._owner = bounds, owner
         self._shown: _Shown | None = None
+        self.sourced, self.may_change, self.failure = bounds.sourced, bounds.may_change, records.failure
+        """See RecordEngine."""
         self.guard = BoundGuard(records, owned=boundary.put, is_answered=is_answered)
 
     @property
@@ -371,14 +367,6 @@ class BoundRecords:
         """See RecordEngine."""
         return self._records.search_keywords(query, self._own(among))
 
-    def sourced(self, scope: Scope) -> Scope:
-        """See RecordEngine."""
-        return self._boundary.sourced(scope)
-
-    def may_change(self, scope: Scope) -> bool:
-        """See RecordEngine."""
-        return self._boundary.may_change(scope)
-
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""
         return self._boundary.related(self._records, query)
@@ -406,10 +394,6 @@ class BoundRecords:
             passages = self._records.match_passages(self._boundary.where(_EVERYTHING))
             self._shown = _Shown(RecordStats(self.count_documents(_HIDDEN_TOO), len(passages), sequence), passages)
         return self._shown
-
-    def failure(self) -> str | None:
-        """See RecordEngine."""
-        return self._records.failure()
 
     def _own(self, among: PassageIds | None) -> PassageIds:
         """The passages that exist for the caller; all of them if `among` is None."""

@@ -8,11 +8,11 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import BulkDeleteReceipt, Scope, WriteReceipt
+from mnemon_server.domain.records import BulkDeleteReceipt, WriteReceipt
 from mnemon_server.engines.bound.records import Boundary, both
 from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
-from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, Page, Parts
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, Page
 
 
 class BoundRecordTransaction:
@@ -21,10 +21,12 @@ class BoundRecordTransaction:
     def __init__(self, records: RecordTransaction, collection: Collection, bounds: Bounds) -> None:
         self._records = records
         self._boundary = Boundary(collection, bounds)
-
-    def get_documents(self, doc_ids: Sequence[str], **parts: Unpack[Parts]) -> list[Document | None]:
+        self.count_all, self.sourced, self.may_change = records.count_all, bounds.sourced, bounds.may_change
         """See RecordTransaction."""
-        found = self._records.get_documents(doc_ids, **parts)
+
+    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+        """See RecordTransaction."""
+        found = self._records.get_documents(doc_ids, vectors=vectors)
         if self._boundary.reads_origins:
             seen = self._boundary.admitted(self._records, doc_ids)
             return [document if document and document.doc_id in seen else None for document in found]
@@ -37,18 +39,6 @@ class BoundRecordTransaction:
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordTransaction."""
         return self._records.count_documents(self._boundary.where(where))
-
-    def count_all(self) -> int:
-        """See RecordTransaction."""
-        return self._records.count_all()
-
-    def sourced(self, scope: Scope) -> Scope:
-        """See RecordTransaction."""
-        return self._boundary.sourced(scope)
-
-    def may_change(self, scope: Scope) -> bool:
-        """See RecordTransaction."""
-        return self._boundary.may_change(scope)
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordTransaction."""

@@ -5,10 +5,9 @@ from concurrent.futures import Future
 from datetime import datetime
 
 from mnemon_server.domain.access.bounds import Bounds
-from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS, GRANTS, VERSIONS, Collection
 from mnemon_server.domain.namespaces import encode_namespace
-from mnemon_server.domain.records import RequestKey, Scope
+from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.rules import RULES_STAMP
 from mnemon_server.engines.bound.events import BoundEvents
 from mnemon_server.engines.bound.records import BoundRecords, refuse, refused
@@ -29,6 +28,8 @@ class BoundVault:
         self._owner = bounds.owner(vault.changes.origin)
         self._collections: dict[Collection, BoundRecords] = {}
         self._events = BoundEvents(vault.events, bounds, self._owner)
+        self.failure = vault.failure
+        """See Vault."""
 
     @property
     def changes(self) -> ChangeLog:
@@ -80,10 +81,6 @@ class BoundVault:
         """See Vault."""
         return self._vault.is_answered(RequestKey(request_id, b"", self._owner).stored_id)
 
-    def failure(self) -> str | None:
-        """See Vault."""
-        return self._vault.failure()
-
     def close(self) -> None:
         """Does nothing: the vault belongs to others."""
 
@@ -99,6 +96,8 @@ class BoundTransaction:
     def __init__(self, tx: VaultTransaction, bounds: Bounds) -> None:
         self._tx = tx
         self._bounds = bounds
+        self.note_change = tx.note_change
+        """See VaultTransaction."""
 
     @property
     def now(self) -> datetime:
@@ -116,11 +115,5 @@ class BoundTransaction:
         if key != RULES_STAMP:
             raise refused()
         return self._tx.value(key)
-
-    def note_change(
-        self, change: ChangeType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
-    ) -> None:
-        """See VaultTransaction."""
-        self._tx.note_change(change, record_id, revision=revision, scope=scope, details=details)
 
     set_value = remove_value = entomb = tombstones = forget = refuse

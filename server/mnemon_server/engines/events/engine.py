@@ -94,6 +94,9 @@ class SQLiteEvents(Reads):
         journal, catalogue, follower = records.journal, records.catalogue, records.follower
         self._records = records
         self._upkeep = records.upkeep(clock, settings)
+        self.wait_until_warm, self.failure = self._upkeep.wait_until_warm, self._upkeep.failure
+        self.has_embeddings = embed is not None
+        """See EventEngine."""
         super().__init__(catalogue, records.connections, self._upkeep.repair, settings.slice_reads_max)
         self._appends = Appends(journal, catalogue, follower, settings, self._upkeep.repair_soon)
         self._prunes = Prunes(journal, catalogue, follower, records.connections.removals)
@@ -114,15 +117,6 @@ class SQLiteEvents(Reads):
     def is_warm(self) -> bool:
         """See EventEngine."""
         return self._upkeep.is_warm
-
-    @property
-    def has_embeddings(self) -> bool:
-        """See EventEngine."""
-        return self._texts.has_vectors
-
-    def wait_until_warm(self, timeout_s: float) -> bool:
-        """See EventEngine."""
-        return self._upkeep.wait_until_warm(timeout_s)
 
     # Writes
 
@@ -224,10 +218,6 @@ class SQLiteEvents(Reads):
                 lost=tables.lost_ranges(connection),
                 scrub_time=None if scrub_time_us is None else from_microseconds(scrub_time_us),
             )
-
-    def failure(self) -> str | None:
-        """See EventEngine."""
-        return self._upkeep.failure()
 
     def close(self) -> None:
         """See EventEngine."""

@@ -14,7 +14,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from sys import intern
 from typing import NamedTuple, TypeAlias
-from urllib.parse import quote
 
 import apsw
 import numpy as np
@@ -28,12 +27,11 @@ from mnemon_server.engines.layout import LAYOUT
 from mnemon_server.engines.private import create_file, create_folder, sync
 from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.sqlite.pages.database import (
-    CIPHER,
     MODE_NEW,
     WrongKeyError,
+    attach,
     connect,
     connect_at_rest,
-    key_text,
 )
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
 from mnemon_server.engines.sqlite.query import fetch, id_array, ids_from_text
@@ -170,14 +168,10 @@ class Draft:
 
         Raises SegmentDamagedError if it cannot be read.
         """
-        key = self._keys.find()
-        # A segment has no writer, so there is nothing to lock and no journal to look for.
-        options = "mode=ro&immutable=1" if is_at_rest or path.suffix == SUFFIX else "mode=ro"
-        uri = f"file:{quote(str(path.absolute()))}?{options}&cipher={CIPHER}"
         self._source = path.name
         with self._guarded(path.name):
-            # The key is bound, because errors quote the name of the file.
-            self.connection.execute("ATTACH ? AS source KEY ?", (uri, key_text(key) if key else ""))
+            # A segment has no writer, so there is nothing to lock and no journal to look for.
+            attach(self.connection, path, self._keys, is_at_rest=is_at_rest or path.suffix == SUFFIX)
         try:
             yield
         finally:

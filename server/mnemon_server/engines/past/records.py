@@ -25,12 +25,9 @@ from mnemon_server.engines.promises.values import (
     Parts,
     PassageIds,
     PassageLocation,
-    RecordStats,
     Scores,
     Vector,
-    VectorUsage,
 )
-from mnemon_server.ranking.heads import Heads
 
 _VISIBLE = RecordFilter()
 _ANY = RecordFilter(hidden=None)
@@ -64,11 +61,10 @@ class PastRecords:
         self._past = PastVersions(versions, collection, at)
         self._has_key = versions.has_metadata_key
         self._passages = PastPassages(records.heads)
-
-    @property
-    def heads(self) -> Heads:
+        self.heads, self.vector_usage, self.failure = records.heads, records.vector_usage, records.failure
         """See RecordEngine."""
-        return self._records.heads
+        self.stats = records.stats
+        """See RecordEngine. The present, which is close to it."""
 
     # Documents
 
@@ -218,18 +214,6 @@ class PastRecords:
             if self._passages.locate(passage_id) is not None:
                 found[passage_id] = self._passages.excerpt(passage_id, metadata_keys)
         return found
-
-    def stats(self) -> RecordStats:
-        """See RecordEngine. The present, which is close to it."""
-        return self._records.stats()
-
-    def vector_usage(self) -> VectorUsage:
-        """See RecordEngine."""
-        return self._records.vector_usage()
-
-    def failure(self) -> str | None:
-        """See RecordEngine."""
-        return self._records.failure()
 
     def _unchanged(self, where: RecordFilter) -> RecordFilter:
         """The filter for the records that match, and have not changed since."""

@@ -271,7 +271,7 @@ class RecordTransaction(Protocol):
     writes must be None.
     """
 
-    def get_documents(self, doc_ids: Sequence[str], **parts: Unpack[Parts]) -> list[Document | None]:
+    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
         """See RecordEngine."""
 
     def list_documents(self, where: RecordFilter, **page: Unpack[Page]) -> list[tuple[int, Document]]:

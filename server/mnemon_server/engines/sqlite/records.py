@@ -141,7 +141,8 @@ class SQLiteCollection(RecordReads):
         super().__init__(mutations, connections.lend)
         self._tables, self._writes = self._table.tables, mutations.writes
         self._connections = connections
-        self._subscribe = subscribe
+        self.subscribe, self.failure, self.recover = subscribe, connections.failure, connections.recover
+        """See RecordEngine."""
         self._ranking = ranking
 
     @property
@@ -329,15 +330,3 @@ class SQLiteCollection(RecordReads):
     def removals_pending(self) -> int:
         """See RecordEngine."""
         return self._connections.removals.records
-
-    def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
-        """See RecordEngine."""
-        return self._subscribe(on_commit)
-
-    def failure(self) -> str | None:
-        """See RecordEngine."""
-        return self._connections.failure()
-
-    def recover(self) -> None:
-        """See RecordEngine."""
-        self._connections.recover()

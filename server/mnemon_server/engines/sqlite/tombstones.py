@@ -13,7 +13,6 @@ CREATE TABLE tombstone (
 ) STRICT, WITHOUT ROWID"""
 
 ADD_STATEMENT = "INSERT INTO tombstone VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET time = max(time, excluded.time)"
-_AT_ONCE = 500
 
 
 def add(connection: apsw.Connection, keys: Sequence[bytes], time_us: int) -> None:
@@ -23,12 +22,8 @@ def add(connection: apsw.Connection, keys: Sequence[bytes], time_us: int) -> Non
 
 def find(connection: apsw.Connection, keys: Sequence[bytes]) -> Mapping[bytes, int]:
     """The times, in microseconds, of those of these tombstones that exist."""
-    found: dict[bytes, int] = {}
-    for start in range(0, len(keys), _AT_ONCE):
-        wanted = apsw.carray(tuple(keys[start : start + _AT_ONCE]))
-        statement = "SELECT key, time FROM tombstone WHERE key IN (SELECT value FROM carray(?))"
-        found |= fetch(connection, statement, (wanted,))
-    return found
+    statement = "SELECT key, time FROM tombstone WHERE key IN (SELECT value FROM carray(?))"
+    return dict(fetch(connection, statement, (apsw.carray(tuple(keys)),))) if keys else {}
 
 
 def page(connection: apsw.Connection, after: bytes, limit: int) -> list[tuple[bytes, int]]:

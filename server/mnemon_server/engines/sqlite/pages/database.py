@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
@@ -67,6 +68,18 @@ def connect_at_rest(path: Path, keys: VaultKeyFile) -> apsw.Connection:
     """
     name = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     return _connect(path, name, keys, MODE_READ | apsw.SQLITE_OPEN_URI, None, BUSY_TIMEOUT_MS)
+
+
+def attach(connection: apsw.Connection, path: Path, keys: VaultKeyFile, *, is_at_rest: bool) -> None:
+    """Attaches a database of the vault as `source`, for reading. One at rest has no write-ahead log, and gets none.
+
+    The connection was opened with SQLITE_OPEN_URI. Raises the same as `connect`.
+    """
+    key = keys.find()
+    options = f"mode=ro{'&immutable=1' if is_at_rest else ''}&cipher={CIPHER}"
+    # The key is bound, because errors quote the name of the file.
+    uri = f"file:{quote(str(path.absolute()))}?{options}"
+    connection.execute("ATTACH ? AS source KEY ?", (uri, key_text(key) if key else ""))
 
 
 def has_log(path: Path) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import apsw
 
@@ -18,11 +17,11 @@ from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.private import create_file
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.pages.conversion import discard_draft, draft_of, put_draft_in_place
-from mnemon_server.engines.sqlite.pages.database import CIPHER, MODE_NEW, MODE_READ, connect, has_log, key_text
+from mnemon_server.engines.sqlite.pages.database import MODE_NEW, MODE_READ, attach, connect, has_log
 from mnemon_server.engines.sqlite.pages.mark import check_mark
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.tables import Tables, passage_text, stored_heads
-from mnemon_server.engines.vault_key import KEY_FILE, KeyLostError, VaultKeyFile
+from mnemon_server.engines.vault_key import VaultKeyFile
 
 # ruff: noqa: S608 - names of tables come from the file and are quoted, or are constants
 
@@ -64,7 +63,7 @@ def rebuild(
             # Created first, because SQLite would make it readable by other users.
             create_file(draft_of(path))
             with closing(connect(draft_of(path), keys, flags=MODE_NEW | apsw.SQLITE_OPEN_URI)) as connection:
-                _attach(connection, path, keys)
+                attach(connection, path, keys, is_at_rest=not has_log(path))
                 with connection:
                     _Copy(connection).run(advance)
             check(draft_of(path))
@@ -85,16 +84,8 @@ def _check_log(path: Path, keys: VaultKeyFile, *, empty: bool) -> None:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
-def _attach(connection: apsw.Connection, path: Path, keys: VaultKeyFile) -> None:
-    if (key := keys.find()) is None:
-        raise KeyLostError(f"{KEY_FILE} is missing")
-    mode = "mode=ro" if has_log(path) else "mode=ro&immutable=1"
-    name = f"file:{quote(str(path.absolute()))}?{mode}&cipher={CIPHER}&key={key_text(key)}"
-    connection.execute("ATTACH ? AS old", (name,))
-
-
 class _Copy:
-    """Copies the attached database `old` to the empty one of a connection, within a transaction."""
+    """Copies the attached database `source` to the empty one of a connection, within a transaction."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -102,7 +93,7 @@ class _Copy:
 
     def run(self, advance: Callable[[int], object]) -> None:
         connection = self._connection
-        schema = fetch(connection, "SELECT type, name, sql FROM old.sqlite_schema WHERE sql IS NOT NULL")
+        schema = fetch(connection, "SELECT type, name, sql FROM source.sqlite_schema WHERE sql IS NOT NULL")
         keywords = self._keyword_tables(schema)
         derived = keywords | self._derived()
         stored = [(name, sql) for kind, name, sql in schema if kind == "table" and name not in keywords]
@@ -118,7 +109,7 @@ class _Copy:
         for table in self._tables:
             self._derive(table, advance)
         for pragma in ("application_id", "user_version"):
-            connection.pragma(pragma, connection.execute(f"PRAGMA old.{pragma}").get)
+            connection.pragma(pragma, connection.execute(f"PRAGMA source.{pragma}").get)
 
     def _copy(self, name: str) -> None:
         """Copies the rows of a table."""
@@ -126,7 +117,7 @@ class _Copy:
         self._connection.execute(f'DELETE FROM main."{name}"')
         try:
             # With a condition, because SQLite would otherwise copy pages, also those of indexes.
-            self._connection.execute(f'INSERT INTO main."{name}" SELECT * FROM old."{name}" NOT INDEXED WHERE true')
+            self._connection.execute(f'INSERT INTO main."{name}" SELECT * FROM source."{name}" NOT INDEXED WHERE true')
         except apsw.CorruptError as error:
             raise NotDerivableError(name) from error
 

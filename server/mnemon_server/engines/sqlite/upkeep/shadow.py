@@ -223,23 +223,15 @@ def is_shadow(connection: apsw.Connection, identity: str) -> bool:
     return _stored(connection, SHADOW_MODEL) == identity
 
 
-class ShadowEmbedding:
-    """Embeds the missing passages, a few at a time; any thread may run it."""
-
-    def __init__(self, connections: Connections, embed: EmbedTexts) -> None:
-        self._connections = connections
-        self._embed = embed
-
-    def run(self, is_stopped: Callable[[], bool]) -> None:
-        """Returns once nothing is missing, or when it is stopped."""
-        for shadow in SHADOWS:
-            while not is_stopped():
-                with self._connections.lend() as connection:
-                    texts = shadow.missing(connection)
-                if not texts:
-                    break
-                rows = embedded(texts, self._embed)
-                self._connections.submit(partial(shadow.add, vectors=rows)).result()
+def embed_missing(connections: Connections, embed: EmbedTexts, is_stopped: Callable[[], bool]) -> None:
+    """Embeds the missing passages, a few at a time. Returns once nothing is missing, or when it is stopped."""
+    for shadow in SHADOWS:
+        while not is_stopped():
+            with connections.lend() as connection:
+                texts = shadow.missing(connection)
+            if not texts:
+                break
+            connections.submit(partial(shadow.add, vectors=embedded(texts, embed))).result()
 
 
 def _stored(connection: apsw.Connection, key: str) -> str | None:

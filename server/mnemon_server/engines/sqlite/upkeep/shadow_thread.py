@@ -8,7 +8,7 @@ import apsw
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.follower import Follower
-from mnemon_server.engines.sqlite.upkeep.shadow import ShadowEmbedding, ShadowModel, prepare
+from mnemon_server.engines.sqlite.upkeep.shadow import ShadowModel, embed_missing, prepare
 
 RETRY_S = 10.0
 
@@ -58,12 +58,11 @@ class ShadowThread(Follower):
 
     def _run(self) -> None:
         assert self._model is not None  # noqa: S101 - otherwise it is not started
-        work = ShadowEmbedding(self._connections, self._model.embed)
         while self._changed.wait() and not self._closed.is_set():
             self._changed.clear()
             self._current.clear()
             try:
-                work.run(self._closed.is_set)
+                embed_missing(self._connections, self._model.embed, self._closed.is_set)
                 self._current.set()
             except MnemonError as error:
                 log.warning("the shadow embedding model failed, and is tried again: %s", error)

@@ -8,7 +8,7 @@ are delayed no more than by a search.
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -141,9 +141,9 @@ class RecordsVerifier:
         if table in collections:
             yield from self._documents(DocumentTable(collections[table]))
         elif table == "event":
-            yield from self._changes()
+            yield from self._checked_rows("event", "sequence", self._check_change)
         elif table == "timeline_event":
-            yield from self._events()
+            yield from self._checked_rows("timeline_event", "sequence", self._check_timeline_event)
         else:
             yield from self._rows(table)
 
@@ -340,18 +340,14 @@ class RecordsVerifier:
 
     # The log and the timeline
 
-    def _changes(self) -> Iterator[Step]:
-        for sequences in self._chunks("event", "sequence"):
-            yield Step(len(sequences), tuple(self._each("event", sequences, self._check_change)))
+    def _checked_rows(self, table: str, key: str, check: Callable[[int], None]) -> Iterator[Step]:
+        for keys in self._chunks(table, key):
+            yield Step(len(keys), tuple(self._each(table, keys, check)))
 
     def _check_change(self, sequence: int) -> None:
         change = read_change(self._connection, sequence)
         if change is not None and change.details:
             json.loads(change.details)
-
-    def _events(self) -> Iterator[Step]:
-        for sequences in self._chunks("timeline_event", "sequence"):
-            yield Step(len(sequences), tuple(self._each("timeline_event", sequences, self._check_timeline_event)))
 
     def _check_timeline_event(self, sequence: int) -> None:
         statement = "SELECT body, user, type, conversation FROM timeline_event WHERE sequence = ?"
@@ -360,7 +356,7 @@ class RecordsVerifier:
             if encode(event) != body or [event.scope.user, event.event_type, event.conversation] != columns:
                 raise ValueError("its body does not match what was written")
 
-    def _each(self, table: str, keys: Sequence[int], check: Any) -> Iterator[DamagedRow]:
+    def _each(self, table: str, keys: Sequence[int], check: Callable[[int], None]) -> Iterator[DamagedRow]:
         for key in keys:
             try:
                 check(key)
