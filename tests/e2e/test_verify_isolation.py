@@ -15,7 +15,7 @@ from tests.support.mutation import Mutant, environment_of, mutants_of, write_pac
 from tests.support.server import run_command, server_process
 
 HOLES = (
-    ("domain/access/callers.py", "Permission.allows: self.role <= role -> True"),
+    ("domain/access/__init__.py", "Permission.allows: self.role <= role -> True"),
     ("domain/access/bounds.py", "Bounds.restricted: self.users is None -> True"),
 )
 """Checks, each of which one build of the server lacks."""

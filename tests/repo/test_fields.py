@@ -19,8 +19,9 @@ from mnemon._values.memories import TAGS, MemoryFilters, MemoryTagChanges, Memor
 from mnemon.v1 import episodic_pb2, memory_pb2, semantic_pb2
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.memories import FILTER_FIELDS
-from mnemon_server.services.memories.checks import apply_change, record_filter
+from mnemon_server.services.memories.checks import record_filter
 from mnemon_server.services.memories.stored_form import to_document, to_memory
+from mnemon_server.services.writing.field_masks import updated
 from mnemon_server.transport.convert.memories import fill_memory, read_create, read_list, read_update
 
 from tests.support.repository import ROOT
@@ -120,7 +121,8 @@ def test_every_text_of_a_memory_can_be_changed(name: str) -> None:
     [path] = request.update_mask.paths
     before = read_create(memory_pb2.CreateMemoryRequest(memory=filled(memory_pb2.Memory()))).memory
     after = memory_pb2.Memory()
-    fill_memory(after, apply_change(before, read_update(request)))
+    change = read_update(request)
+    fill_memory(after, updated(before, change.memory, change))
     expected = filled(memory_pb2.Memory())
     setattr(expected.scope if path.startswith("scope.") else expected, name, "new")
     assert (texts_of(after), after.scope) == (texts_of(expected), expected.scope)

@@ -28,7 +28,7 @@ TESTS: Mapping[str, Sequence[str]] = {
     "domain/access/bounds.py": (
         *(_PLAIN_BOUNDS, _SHARED, _QUARANTINE, _HIDDEN, _BOUND_VAULTS, _BOUNDS, _IDENTITY_FILE, _ACCESS, _TOKENS),
     ),
-    "domain/access/callers.py": (_PLAIN_ACCESS, _KEYS, _ACCESS, _TENANTS),
+    "domain/access/__init__.py": (_PLAIN_ACCESS, _KEYS, _ACCESS, _TENANTS),
     "domain/access/shares.py": (_SHARED,),
     "domain/changes.py": (_FILTERS, _SHARED, _VAULTS, _FEEDS, _HIDDEN),
     "domain/access/tenants.py": (_PLAIN_ACCESS, _TENANTS),

@@ -23,6 +23,11 @@ def system_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def utc(moment: datetime) -> datetime:
+    """The same time in UTC. A naive time counts as UTC."""
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def to_microseconds(moment: datetime) -> int:
     """Microseconds since 1970. A naive time counts as UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -43,8 +48,7 @@ def time_of(text: str) -> datetime | None:
     if not _TIME.fullmatch(text):
         return None
     try:
-        found = datetime.fromisoformat(text.upper())
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        return utc(datetime.fromisoformat(text.upper()))
     except (ValueError, OverflowError):
         return None
 

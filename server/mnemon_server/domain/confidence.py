@@ -1,9 +1,10 @@
 """Confidence: computed from a memory's age on each read, or turned into a filter on its times."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 
+from mnemon_server.domain.clock import utc
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Operator
 from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy, Memory
@@ -37,7 +38,7 @@ class ConfidenceModel:
         """The confidence at `time` of a memory with this policy and these times."""
         if policy is DecayPolicy.STABLE:
             return 1.0
-        return self._decay[policy].confidence(_utc(time) - _fades_from(policy, created, reinforced))
+        return self._decay[policy].confidence(utc(time) - _fades_from(policy, created, reinforced))
 
     def at_least(self, bound: float, time: datetime) -> Expression:
         """A filter that matches exactly the memories whose confidence at `time` is at least `bound` (0 to 1).
@@ -71,10 +72,10 @@ class ConfidenceModel:
         if decay is None:
             return f"Confidence is 1, because a {memory.decay_policy.value} memory does not fade."
         fades_from = _start(memory)
-        age, half_life = max(_utc(time) - fades_from, timedelta(0)) / _HOUR, decay.half_life / _HOUR
+        age, half_life = max(utc(time) - fades_from, timedelta(0)) / _HOUR, decay.half_life / _HOUR
         is_linear = decay.curve is DecayCurve.LINEAR
         formula = f"1 - {age:.1f} h / (2 * {half_life:g} h)" if is_linear else f"0.5 ^ ({age:.1f} h / {half_life:g} h)"
-        since = "its creation" if fades_from == _utc(memory.create_time) else "its last reinforcement"
+        since = "its creation" if fades_from == utc(memory.create_time) else "its last reinforcement"
         floor = ", and never less than 0" if is_linear and age > 2 * half_life else ""
         return (
             f"Confidence is {self.at(memory, time):.4f} = {formula}{floor}: "
@@ -110,7 +111,7 @@ def _earliest(decay: Decay, bound: float, time: datetime) -> datetime | None:
     if oldest is None:
         return None
     try:
-        return _utc(time) - oldest
+        return utc(time) - oldest
     except OverflowError:
         return None
 
@@ -129,8 +130,4 @@ def _start(memory: Memory) -> datetime:
 
 def _fades_from(policy: DecayPolicy, created: datetime, reinforced: datetime | None) -> datetime:
     """The time from which a memory's age is counted. Reinforcing resets it for a reinforceable memory only."""
-    return _utc(reinforced if reinforced and policy is DecayPolicy.REINFORCEABLE else created)
-
-
-def _utc(time: datetime) -> datetime:
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    return utc(reinforced if reinforced and policy is DecayPolicy.REINFORCEABLE else created)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from mnemon_server.domain.errors import ErrorReason, MnemonError, NotFoundError, not_found_message
+from mnemon_server.domain.errors import ErrorReason, MnemonError, NotFoundError
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.origins import Origin
 from mnemon_server.domain.recall import RecallAnswer, Tokenizer
@@ -173,20 +173,14 @@ class ConversationNotFoundError(NotFoundError):
     """The user has no conversation with this id."""
 
     reason = ErrorReason.CONVERSATION_NOT_FOUND
-
-    def __init__(self, conversation_id: str) -> None:
-        self.conversation_id = conversation_id
-        super().__init__(not_found_message("conversation", (conversation_id,)))
+    noun = "conversation"
 
 
 class MessageNotFoundError(NotFoundError):
     """The conversation has no message with this id, or with some of these ids."""
 
     reason = ErrorReason.MESSAGE_NOT_FOUND
-
-    def __init__(self, *message_ids: str) -> None:
-        self.message_id, self.message_ids = message_ids[0], message_ids
-        super().__init__(not_found_message("message", message_ids))
+    noun = "message"
 
 
 class MessageExistsError(MnemonError):

@@ -13,6 +13,7 @@ from mnemon_server.domain.records import (
     AckLevel,
     FilterNotes,
     MetadataValue,
+    RecordUpdate,
     Scope,
     SearchDiagnostics,
     TextQuery,
@@ -106,16 +107,10 @@ class IndexRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateDocument:
-    """An update of the fields in `mask` and of single metadata keys; see `UpdateDocumentRequest`."""
+class UpdateDocument(RecordUpdate):
+    """An update of a document."""
 
     document: Document
-    mask: tuple[str, ...] = ()
-    set_metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
-    remove_metadata: tuple[str, ...] = ()
-    request_id: str = ""
-    expected_revision: int | None = None
-    ack: AckLevel = AckLevel.DURABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

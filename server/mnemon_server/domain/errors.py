@@ -157,12 +157,15 @@ class CursorExpiredError(MnemonError):
 
 
 class NotFoundError(MnemonError):
-    """The requested id does not exist."""
+    """The requested ids, or names, do not exist."""
 
+    noun = ""
+    """What they would name."""
 
-def not_found_message(noun: str, ids: Sequence[str]) -> str:
-    more = f"; {len(ids):,} of the ids are missing" if len(ids) > 1 else ""
-    return f"no {noun} has the id {' or '.join(map(repr, ids[:5]))}{more}"
+    def __init__(self, *ids: str, message: str = "") -> None:
+        self.ids = ids
+        more = f"; {len(ids):,} of the ids are missing" if len(ids) > 1 else ""
+        super().__init__(message or f"no {self.noun} has the id {' or '.join(map(repr, ids[:5]))}{more}")
 
 
 class MemoryNotFoundError(NotFoundError):
@@ -171,8 +174,8 @@ class MemoryNotFoundError(NotFoundError):
     reason = ErrorReason.MEMORY_NOT_FOUND
 
     def __init__(self, *memory_ids: str, noun: str = "memory") -> None:
-        self.memory_id, self.memory_ids = memory_ids[0], memory_ids
-        super().__init__(not_found_message(noun, memory_ids))
+        self.noun = noun
+        super().__init__(*memory_ids)
 
 
 class UnauthenticatedError(MnemonError):
@@ -201,28 +204,21 @@ class RuleNotFoundError(NotFoundError):
     reason = ErrorReason.RULE_NOT_FOUND
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(f"no merge rule has the name {name!r}")
+        super().__init__(name, message=f"no merge rule has the name {name!r}")
 
 
 class DecisionNotFoundError(NotFoundError):
     """The decision does not exist."""
 
     reason = ErrorReason.DECISION_NOT_FOUND
-
-    def __init__(self, decision_id: str) -> None:
-        self.decision_id = decision_id
-        super().__init__(f"no decision has the id {decision_id!r}")
+    noun = "decision"
 
 
 class EventNotFoundError(NotFoundError):
     """The timeline has no event with this id, or with some of these ids."""
 
     reason = ErrorReason.EVENT_NOT_FOUND
-
-    def __init__(self, *event_ids: str) -> None:
-        self.event_id, self.event_ids = event_ids[0], event_ids
-        super().__init__(not_found_message("event", event_ids))
+    noun = "event"
 
 
 class FactNotFoundError(NotFoundError):
@@ -231,8 +227,7 @@ class FactNotFoundError(NotFoundError):
     reason = ErrorReason.FACT_NOT_FOUND
 
     def __init__(self, key: str) -> None:
-        self.key = key
-        super().__init__(f"no fact has the key {key!r} in this namespace")
+        super().__init__(key, message=f"no fact has the key {key!r} in this namespace")
 
 
 class ToolNotFoundError(NotFoundError):
@@ -241,8 +236,8 @@ class ToolNotFoundError(NotFoundError):
     reason = ErrorReason.TOOL_NOT_FOUND
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
-        self.name = name
-        super().__init__(f"no tool has the name {name[:80]!r}; the tools are {', '.join(map(repr, known))}")
+        tools = ", ".join(map(repr, known))
+        super().__init__(name, message=f"no tool has the name {name[:80]!r}; the tools are {tools}")
 
 
 class MemoryExistsError(MnemonError):
@@ -464,10 +459,7 @@ class DocumentNotFoundError(KnowledgeStoreError, NotFoundError):
     """No document has this id."""
 
     reason = ErrorReason.DOCUMENT_NOT_FOUND
-
-    def __init__(self, doc_id: str) -> None:
-        self.doc_id = doc_id
-        super().__init__(f"no document has the id {doc_id!r}")
+    noun = "document"
 
 
 class IndexingError(KnowledgeStoreError):

@@ -15,6 +15,7 @@ from mnemon_server.domain.records import (
     AckLevel,
     FilterValue,
     MetadataValue,
+    RecordUpdate,
     Scope,
     SearchDiagnostics,
     TextQuery,
@@ -125,17 +126,11 @@ class CreateMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateMemory:
-    """An update of the fields in `mask` and of single metadata keys; see `UpdateMemoryRequest`."""
+class UpdateMemory(RecordUpdate):
+    """An update of a memory; see `UpdateMemoryRequest`."""
 
     memory: Memory
-    mask: tuple[str, ...] = ()
-    set_metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
-    remove_metadata: tuple[str, ...] = ()
     embedding: Sequence[float] | None = None
-    expected_revision: int | None = None
-    request_id: str = ""
-    ack: AckLevel = AckLevel.DURABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

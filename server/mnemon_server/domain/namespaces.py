@@ -7,32 +7,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from mnemon.shared.namespaces import LABEL_BYTES_MAX, LABELS_MAX, is_blank, label_of, namespace_labels, namespace_text
+from mnemon.shared.namespaces import LABEL_BYTES_MAX as LABEL_BYTES_MAX
+from mnemon.shared.namespaces import LABELS_MAX as LABELS_MAX
+from mnemon.shared.namespaces import is_blank, label_of
+from mnemon.shared.namespaces import namespace_labels as namespace_labels
+from mnemon.shared.namespaces import namespace_text as namespace_text
 
 from mnemon_server.domain.errors import ConfigurationError, FieldViolation, InvalidArgumentError
 from mnemon_server.domain.filters import AllOf, Condition, Expression, Operator
 from mnemon_server.domain.validation import BLANK_PROBLEM, refuse, text_violations
-
-__all__ = [
-    "LABELS_MAX",
-    "LABEL_BYTES_MAX",
-    "NAMESPACE_BYTES_MAX",
-    "Namespace",
-    "NamespaceResolver",
-    "NamespaceTemplate",
-    "decode_labels",
-    "decode_namespace",
-    "default_namespace",
-    "encode_label",
-    "encode_namespace",
-    "is_exactly",
-    "namespace_labels",
-    "namespace_resolver",
-    "namespace_text",
-    "namespace_violations",
-    "span_of",
-    "starts_with",
-]
 
 NAMESPACE_BYTES_MAX = 1_024
 """Maximum size of the encoding, because indexes hold it as a whole: the labels and one more byte for each label."""

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -99,6 +99,18 @@ class AckLevel(StrEnum):
 
     DURABLE = "durable"
     SEARCHABLE = "searchable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordUpdate:
+    """An update of the fields in `mask` and of single metadata keys; see `UpdateDocumentRequest`."""
+
+    mask: tuple[str, ...] = ()
+    set_metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    remove_metadata: tuple[str, ...] = ()
+    expected_revision: int | None = None
+    request_id: str = ""
+    ack: AckLevel = AckLevel.DURABLE
 
 
 class WriteOutcome(StrEnum):

@@ -9,7 +9,6 @@ TEXT_BYTES_MAX = 1_048_576
 """Maximum size of a text to parse, in UTF-8."""
 JSON_DEPTH_MAX = 32
 """Maximum nesting of objects and lists, including the outermost. Messages cannot carry deeper values."""
-"""The largest magnitude of an integer that every JSON reader keeps without rounding."""
 
 PARSING_FAILED = "ABP parsing failed"
 """The error of every text that contains no call."""

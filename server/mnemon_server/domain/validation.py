@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from mnemon.shared.namespaces import is_blank
 
+from mnemon_server.domain.clock import utc
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX, DOC_ID_BYTES_MAX, Document
 from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
@@ -193,6 +194,6 @@ def _normalised(value: Any) -> MetadataValue:
         case list():
             return tuple(value)
         case datetime():
-            return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+            return utc(value)
         case _:
             return value  # type: ignore[no-any-return]

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain
-from typing import Protocol
 
 import Stemmer
 from stop_words import get_stop_words
@@ -252,39 +251,21 @@ class QueryWords:
         return [term for group in self.groups for term in group]
 
 
-class Analysis(Protocol):
-    """How an index splits texts into terms. Thread-safe."""
-
-    tokenizer: str
-    """The FTS5 tokenizer that splits a prepared text into its terms."""
-
-    def prepare(self, text: str) -> str:
-        """The text as an FTS5 table takes it."""
-
-    def terms(self, text: str) -> list[str]:
-        """All terms of a text, in order."""
-
-    def prepared_terms(self, prepared: str) -> list[str]:
-        """All terms of a prepared text, in order."""
-
-    def query(self, text: str) -> QueryWords:
-        """The words of a query, at most 256."""
-
-
 class StemmedWords:
-    """Words as stems, by the language of their text; see Analysis.
+    """How an index splits texts into terms: words as stems, by the language of their text. Thread-safe.
 
     An index that was filled by a different version of it must be rebuilt, because its entries could not be deleted.
     """
 
     tokenizer = "ascii"
+    """The FTS5 tokenizer that splits a prepared text into its terms."""
 
     def __init__(self) -> None:
         """Stems are computed when they are first needed."""
         self._stemmers = {language: _Stems(language) for language in (*LATIN_LANGUAGES, *OTHER_LANGUAGES)}
 
     def prepare(self, text: str) -> str:
-        """See Analysis."""
+        """The text as an FTS5 table takes it."""
         text = self._visible(text)
         words = split(text)
         language = language_of_text(words)
@@ -295,15 +276,15 @@ class StemmedWords:
         return " ".join([self._prepared(word, latin) for word in words])
 
     def terms(self, text: str) -> list[str]:
-        """See Analysis."""
+        """All terms of a text, in order."""
         return self.prepared_terms(self.prepare(text))
 
     def prepared_terms(self, prepared: str) -> list[str]:
-        """See Analysis."""
+        """All terms of a prepared text, in order."""
         return prepared.split()
 
     def query(self, text: str) -> QueryWords:
-        """See Analysis. Stop words are left out unless the query has no other words."""
+        """The words of a query, at most 256. Stop words are left out unless the query has no other words."""
         text = self._visible(text)
         # A number in groups of thousands is one word: texts have it as a whole, however it is written there.
         words = split(_DIGIT_GROUPS.sub(lambda number: "".join(split(number[0])), text))

@@ -213,30 +213,30 @@ def _internal(error: BaseException) -> Failure:
     )
 
 
-_RESOURCES: Mapping[type[errors.MnemonError], tuple[str, str]] = {
-    errors.DocumentNotFoundError: ("Document", "doc_id"),
-    errors.MemoryNotFoundError: ("Memory", "memory_id"),
-    errors.RuleNotFoundError: ("MergeRuleConfig", "name"),
-    errors.DecisionNotFoundError: ("Decision", "decision_id"),
-    errors.EventNotFoundError: ("EpisodicEvent", "event_id"),
-    ConversationNotFoundError: ("Conversation", "conversation_id"),
-    MessageNotFoundError: ("ConversationMessage", "message_id"),
-    errors.FactNotFoundError: ("Fact", "key"),
-    errors.ToolNotFoundError: ("Tool", "name"),
-    VersionNotFoundError: ("Version", "version_id"),
-    KeyNotFoundError: ("ApiKey", "key_id"),
-    GrantNotFoundError: ("Grant", "grant_id"),
-    QuarantineNotFoundError: ("Quarantine", "source"),
-    TenantNotFoundError: ("Tenant", "tenant"),
-    TenantExistsError: ("Tenant", "tenant"),
+_RESOURCES: Mapping[type[errors.NotFoundError | TenantExistsError], str] = {
+    errors.DocumentNotFoundError: "Document",
+    errors.MemoryNotFoundError: "Memory",
+    errors.RuleNotFoundError: "MergeRuleConfig",
+    errors.DecisionNotFoundError: "Decision",
+    errors.EventNotFoundError: "EpisodicEvent",
+    ConversationNotFoundError: "Conversation",
+    MessageNotFoundError: "ConversationMessage",
+    errors.FactNotFoundError: "Fact",
+    errors.ToolNotFoundError: "Tool",
+    VersionNotFoundError: "Version",
+    KeyNotFoundError: "ApiKey",
+    GrantNotFoundError: "Grant",
+    QuarantineNotFoundError: "Quarantine",
+    TenantNotFoundError: "Tenant",
+    TenantExistsError: "Tenant",
 }
-"""The types of resources that errors are about, and the attributes with their names."""
+"""The types of resources that errors are about."""
 
 
 def _resource(error: errors.MnemonError) -> tuple[str, str] | None:
-    if (named := _RESOURCES.get(type(error))) is None:
+    if not isinstance(error, errors.NotFoundError | TenantExistsError) or type(error) not in _RESOURCES:
         return None
-    return named[0], getattr(error, named[1])
+    return _RESOURCES[type(error)], error.ids[0]
 
 
 def _quota(error: errors.MnemonError) -> tuple[str, str] | None:

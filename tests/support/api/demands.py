@@ -10,9 +10,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
-from mnemon_server.domain.access import TENANT_ID
-from mnemon_server.domain.access.callers import NAME_BYTES_MAX, OVERLAP_MAX
-from mnemon_server.domain.access.callers import TTL_MAX as KEY_TTL_MAX
+from mnemon_server.domain.access import NAME_BYTES_MAX, OVERLAP_MAX, TENANT_ID
+from mnemon_server.domain.access import TTL_MAX as KEY_TTL_MAX
 from mnemon_server.domain.access.grants import SUBJECT_BYTES_MAX, SUBJECTS
 from mnemon_server.domain.access.quarantine import REASON_BYTES_MAX as QUARANTINE_REASON_BYTES_MAX
 from mnemon_server.domain.access.quotas import LIMIT_MAX as QUOTA_MAX

@@ -4,16 +4,20 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from mnemon_server.domain.access import Permission, Role, check_key, check_tenant, check_tenant_of_keys
-from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
-from mnemon_server.domain.access.callers import (
+from mnemon_server.domain.access import (
     NAME_BYTES_MAX,
     OVERLAP_MAX,
     TTL_MAX,
     TTL_MIN,
     Credentials,
+    Permission,
+    Role,
+    check_key,
     check_overlap,
+    check_tenant,
+    check_tenant_of_keys,
 )
+from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.access.tenants import (
     DISPLAY_NAME_BYTES_MAX,

@@ -96,7 +96,7 @@ async def test_missing_ids_are_named_and_nothing_is_pruned(opened: OpenedEpisodi
     with pytest.raises(EventNotFoundError) as several:
         await opened.store.prune(event_ids=["3", *"abcdef"], dry_run=dry_run)
 
-    assert several.value.event_ids == (*"abcdef",)
+    assert several.value.ids == (*"abcdef",)
     assert str(several.value) == "no event has the id 'a' or 'b' or 'c' or 'd' or 'e'; 6 of the ids are missing"
     assert len(await opened.contents()) == 11
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.promises.values import Scores
-from mnemon_server.ranking.fusion import Fusion, FusionMethod, relevance_floors
-from mnemon_server.services.search.rankings import FusedScores, LeftOut, fuse
+from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion, FusionMethod, relevance_floors
+from mnemon_server.services.search.rankings import LeftOut, Ranking, by_both
 
 from tests.support.fixed_model import FixedModel
 
@@ -16,11 +16,17 @@ def scores(values: dict[int, float]) -> Scores:
 
 def fused(
     vector: dict[int, float], keyword: dict[int, float], query: str = "two words", weight: float = 0.5
-) -> FusedScores:
+) -> Ranking:
     return fuse(query, scores(vector), scores(keyword), fusion=Fusion(vector_weight=weight))
 
 
-def by_id(answer: FusedScores) -> dict[int, float]:
+def fuse(
+    query: str, vector: Scores, keyword: Scores, *, fusion: Fusion = DEFAULT_FUSION, left_out: LeftOut | None = None
+) -> Ranking:
+    return by_both(query, vector, keyword, fusion=fusion, exact=True, left_out=left_out)
+
+
+def by_id(answer: Ranking) -> dict[int, float]:
     return dict(sorted(zip(answer.passage_ids.tolist(), answer.scores.tolist(), strict=True)))
 
 

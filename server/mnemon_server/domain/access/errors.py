@@ -1,6 +1,6 @@
 """Errors about keys, grants and tenants."""
 
-from mnemon_server.domain.access.callers import without_secret
+from mnemon_server.domain.access import without_secret
 from mnemon_server.domain.errors import ErrorReason, MnemonError, NotFoundError, PermissionDeniedError
 
 
@@ -8,30 +8,24 @@ class KeyNotFoundError(NotFoundError):
     """The tenant has no API key with this id."""
 
     reason = ErrorReason.KEY_NOT_FOUND
+    noun = "API key"
 
     def __init__(self, key_id: str) -> None:
-        self.key_id = without_secret(key_id)
-        super().__init__(f"no API key has the id {self.key_id!r}")
+        super().__init__(without_secret(key_id))
 
 
 class GrantNotFoundError(NotFoundError):
     """The caller sees no grant with this id."""
 
     reason = ErrorReason.GRANT_NOT_FOUND
-
-    def __init__(self, grant_id: str) -> None:
-        self.grant_id = grant_id
-        super().__init__(f"no grant has the id {grant_id!r}")
+    noun = "grant"
 
 
 class TenantNotFoundError(NotFoundError):
     """No tenant has this id."""
 
     reason = ErrorReason.TENANT_NOT_FOUND
-
-    def __init__(self, tenant: str) -> None:
-        self.tenant = tenant
-        super().__init__(f"no tenant has the id {tenant!r}")
+    noun = "tenant"
 
 
 class TenantExistsError(MnemonError):
@@ -40,7 +34,7 @@ class TenantExistsError(MnemonError):
     reason = ErrorReason.TENANT_EXISTS
 
     def __init__(self, tenant: str) -> None:
-        self.tenant = tenant
+        self.ids = (tenant,)
         super().__init__(f"the tenant {tenant!r} exists and can be updated, or its files are still being removed")
 
 

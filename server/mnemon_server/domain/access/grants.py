@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from mnemon_server.domain.access import TTL_MAX, Principal, Role
 from mnemon_server.domain.access.bounds import ALL, Bounds
-from mnemon_server.domain.access.callers import TTL_MAX, Principal, Role
 from mnemon_server.domain.access.shares import Share
 from mnemon_server.domain.encoding import scope_values
 from mnemon_server.domain.errors import FieldViolation

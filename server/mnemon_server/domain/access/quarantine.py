@@ -42,9 +42,9 @@ class QuarantineNotFoundError(NotFoundError):
     reason = ErrorReason.QUARANTINE_NOT_FOUND
 
     def __init__(self, source: Provenance) -> None:
-        self.source = source.text
         super().__init__(
-            f"{source.text} is not in quarantine; ListQuarantines shows the sources that are, with their names"
+            source.text,
+            message=f"{source.text} is not in quarantine; ListQuarantines shows the sources that are, with their names",
         )
 
 

@@ -29,8 +29,7 @@ class VersionNotFoundError(NotFoundError):
     reason = ErrorReason.VERSION_NOT_FOUND
 
     def __init__(self, version_id: str) -> None:
-        self.version_id = version_id
-        super().__init__(f"the record has no version {version_id!r}, or it is no longer kept")
+        super().__init__(version_id, message=f"the record has no version {version_id!r}, or it is no longer kept")
 
 
 class Ending(StrEnum):

@@ -17,7 +17,7 @@ from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT, Found, score
 from mnemon_server.engines.sqlite.query import fetch
-from mnemon_server.ranking.analysis import STEMMED_WORDS, Analysis
+from mnemon_server.ranking.analysis import STEMMED_WORDS, StemmedWords
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
 
 # ruff: noqa: S608 - table names are constants; all input is bound
@@ -33,7 +33,7 @@ Floats: TypeAlias = NDArray[np.float64]
 class EventWords:
     """The names of the tables, and what is done with them. Every method works within the caller's transaction."""
 
-    def __init__(self, name: str, analysis: Analysis) -> None:
+    def __init__(self, name: str, analysis: StemmedWords) -> None:
         """The arguments are constants of the program.
 
         Args:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import Document, UpdateDocument
@@ -81,13 +80,7 @@ class DocumentChanges:
 
 def _changed(stored: Document, request: UpdateDocument) -> Document:
     """The stored document with the change made."""
-    document = stored
-    for path in request.mask:
-        if masks.is_part_of_scope(path):
-            document = replace(document, scope=masks.with_part(document.scope, request.document.scope, path))
-        else:
-            document = replace(document, **{path: getattr(request.document, path)})
-    return normalised(replace(document, metadata=masks.with_keys(document.metadata, request)))
+    return normalised(masks.updated(stored, request.document, request))
 
 
 def _key(request: UpdateDocument) -> RequestKey | None:

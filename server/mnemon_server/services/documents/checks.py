@@ -5,17 +5,14 @@ from collections.abc import Iterable
 from mnemon_server.domain.documents import QUERY_BYTES_MAX, IndexRequest, SearchQuery, UpdateDocument
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.validation import (
-    content_violations,
     doc_id_violations,
     document_violations,
-    metadata_violations,
     request_id_violations,
     revision_violations,
-    scope_violations,
     share_violations,
 )
 from mnemon_server.services.documents.filters import filter_violations
-from mnemon_server.services.writing.field_masks import change_violations, covers
+from mnemon_server.services.writing.field_masks import change_violations, in_mask
 from mnemon_server.services.writing.writes import vector_violations
 
 FIELDS = ("content", "metadata", "scope")
@@ -31,16 +28,10 @@ def index_violations(request: IndexRequest) -> Iterable[FieldViolation]:
 
 def update_violations(request: UpdateDocument) -> Iterable[FieldViolation]:
     """Violations in a change, as far as they show without the document; only values that count are checked."""
-    document, mask = request.document, request.mask
+    document = request.document
     yield from doc_id_violations(document.doc_id, "document.doc_id")
     yield from change_violations(request, FIELDS, output_only=_OUTPUT_ONLY)
-    if "content" in mask:
-        yield from content_violations(document.content, "document.content")
-    if "metadata" in mask:
-        yield from metadata_violations(document.metadata, "document.metadata")
-    for violation in scope_violations(document.scope):
-        if any(covers(path, violation.field) for path in mask):
-            yield FieldViolation(f"document.{violation.field}", violation.description)
+    yield from in_mask(document_violations(document), request, "document")
     yield from request_id_violations(request.request_id)
     yield from revision_violations(request.expected_revision)
 

@@ -25,7 +25,7 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
 from mnemon_server.services.background.offload import completion
-from mnemon_server.services.memories.checks import apply_change, call_violations, update_violations
+from mnemon_server.services.memories.checks import call_violations, update_violations
 from mnemon_server.services.memories.stored_form import to_document, to_memory
 from mnemon_server.services.search.embedded_passages import (
     PlacedText,
@@ -106,7 +106,7 @@ class MemoryChanges:
         self, request: UpdateMemory, text: list[PlacedText] | None, passages: Sequence[PassageInput] | None
     ) -> Changed:
         memory_id = request.memory.memory_id
-        asked = to_document(apply_change(Memory(memory_id, ""), request))
+        asked = to_document(masks.updated(Memory(memory_id, ""), request.memory, request))
         return await self._write(
             DocumentUpdate(
                 doc_id=memory_id,
@@ -166,7 +166,7 @@ class MemoryChanges:
         return new
 
     def _changed(self, stored: Document, request: UpdateMemory) -> Document:
-        new = to_document(apply_change(to_memory(stored, self._confidence, self._clock()), request))
+        new = to_document(masks.updated(to_memory(stored, self._confidence, self._clock()), request.memory, request))
         # As it is stored, since the answer shows it.
         scope = self._bounds.owned(self._bounds.sourced(new.scope)) if self._bounds else new.scope
         return replace(stored, content=new.content, metadata=new.metadata, scope=scope, fields=new.fields)

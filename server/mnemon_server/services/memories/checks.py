@@ -48,7 +48,6 @@ from mnemon_server.services.reading.filter_expressions import (
     with_engine_names,
 )
 from mnemon_server.services.writing import field_masks as masks
-from mnemon_server.services.writing.field_masks import covers
 from mnemon_server.services.writing.writes import vector_violations
 
 UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -73,10 +72,8 @@ def memory_id_violations(memory_id: str, field: str) -> Iterable[FieldViolation]
 def update_violations(request: UpdateMemory, dimension: int) -> Iterable[FieldViolation]:
     """Violations in a change, apart from what depends on the stored memory. Checks no values outside the mask."""
     yield from doc_id_violations(request.memory.memory_id, "memory.memory_id")
-    yield from change_violations(request)
-    for violation in memory_violations(request.memory):
-        if any(covers(path, violation.field.removeprefix("memory.")) for path in request.mask):
-            yield violation
+    yield from masks.change_violations(request, FIELDS, output_only=_OUTPUT_ONLY)
+    yield from masks.in_mask(memory_violations(request.memory), request, "memory")
     yield from vector_violations(request.embedding, dimension, "embedding")
     if request.embedding is not None and "content" not in request.mask:
         yield FieldViolation(
@@ -199,19 +196,3 @@ def _condition(field: str, operator: Operator, value: MetadataValue | None) -> C
 
 FIELDS = ("content", "scope", *TAGS, "is_global", "decay_policy", "metadata")
 _OUTPUT_ONLY = ("memory_id", "confidence", "revision", "create_time", "update_time", "reinforce_time", "delete_time")
-
-
-def change_violations(change: UpdateMemory) -> Iterable[FieldViolation]:
-    """Violations in the field names in the mask, and with the metadata keys to set or remove."""
-    return masks.change_violations(change, FIELDS, output_only=_OUTPUT_ONLY)
-
-
-def apply_change(stored: Memory, change: UpdateMemory) -> Memory:
-    """The stored memory with the change applied."""
-    memory = stored
-    for path in change.mask:
-        if masks.is_part_of_scope(path):
-            memory = replace(memory, scope=masks.with_part(memory.scope, change.memory.scope, path))
-        else:
-            memory = replace(memory, **{path: getattr(change.memory, path)})
-    return replace(memory, metadata=masks.with_keys(memory.metadata, change))

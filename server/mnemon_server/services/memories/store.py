@@ -10,11 +10,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import Any
 
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.clock import Clock, system_clock, utc
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.documents import Document, HealthStatus
 from mnemon_server.domain.errors import (
@@ -82,14 +83,12 @@ def read_status(records: RecordEngine, backend: VectorBackend, problem: str) -> 
     Blocks, and raises if they cannot be read.
     """
     if unreadable := recovery_problem(records):
-        return unhealthy(backend, unreadable)
+        return described(backend, HealthStatus.UNHEALTHY, unreadable)
     usage = records.vector_usage()
-    return MemoryStatus(
-        status=status_of_index(problem),
-        error=problem,
-        backend=backend.name,
-        host=_host(backend),
-        collection=backend.collection,
+    return described(
+        backend,
+        status_of_index(problem),
+        problem,
         memory_count=records.count_documents(RecordFilter()),
         deleted_count=records.count_documents(RecordFilter(hidden=True)),
         flat_count=usage.flat_count,
@@ -103,19 +102,12 @@ def read_status(records: RecordEngine, backend: VectorBackend, problem: str) -> 
     )
 
 
-def unhealthy(backend: VectorBackend, problem: str) -> MemoryStatus:
-    """The status of a service that cannot answer."""
+def described(backend: VectorBackend, status: HealthStatus, error: str, **figures: Any) -> MemoryStatus:
+    """The status of a service with this backend."""
+    host = backend.applier.index.host if backend.applier else EMBEDDED
     return MemoryStatus(
-        status=HealthStatus.UNHEALTHY,
-        error=problem,
-        backend=backend.name,
-        host=_host(backend),
-        collection=backend.collection,
+        status=status, error=error, backend=backend.name, host=host, collection=backend.collection, **figures
     )
-
-
-def _host(backend: VectorBackend) -> str:
-    return backend.applier.index.host if backend.applier else EMBEDDED
 
 
 EVERYTHING = MemoryFilter()
@@ -210,7 +202,7 @@ class MemoryStore:
         """A page of the memories after position `after`, in the order of their creation."""
         refuse(filter_violations(where))
         now = self._clock()
-        records = record_filter(where, self._confidence, now, hidden=_hidden(show_deleted))
+        records = record_filter(where, self._confidence, now, hidden=None if show_deleted else False)
         rows, position = await read_within(
             room, self._offload, read_page, self._records, records, after=after, limit=limit
         )
@@ -224,7 +216,7 @@ class MemoryStore:
     async def count(self, where: MemoryFilter = EVERYTHING, *, show_deleted: bool = False) -> int:
         """How many memories match."""
         refuse(filter_violations(where))
-        records = record_filter(where, self._confidence, self._clock(), hidden=_hidden(show_deleted))
+        records = record_filter(where, self._confidence, self._clock(), hidden=None if show_deleted else False)
         return await self._offload(self._records.count_documents, records)
 
     async def forecast(
@@ -243,7 +235,7 @@ class MemoryStore:
         """
         refuse([*filter_violations(where), *bound_violations(min_confidence)])
         now = self._clock()
-        by = max(_utc(by), now)
+        by = max(utc(by), now)
         records = fading_filter(where, self._confidence, now, bound=min_confidence, by=by)
         rows, position = await read_within(
             room, self._offload, read_page, self._records, records, after=after, limit=limit
@@ -257,7 +249,8 @@ class MemoryStore:
             return await self._offload(read_status, self._records, self.backend, await self.backend.outage())
         except Exception:
             log.exception("the status cannot be read")
-            return unhealthy(self.backend, "the records cannot be read; the log says why")
+            problem = "the records cannot be read; the log says why"
+            return described(self.backend, HealthStatus.UNHEALTHY, problem)
 
     def as_it_was(self, version: Version) -> Memory:
         """The memory of a version, with its confidence at the end of the version."""
@@ -408,14 +401,6 @@ class MemoryStore:
         return MemoryForecast(memory, self._confidence.at(memory, by), fade_time or by)
 
 
-def _hidden(show_deleted: bool) -> bool | None:  # noqa: FBT001 - its name explains the argument
-    return None if show_deleted else False
-
-
 def _purge_violations(where: MemoryFilter, only_deleted: bool) -> Iterable[FieldViolation]:  # noqa: FBT001
     if not where and not only_deleted:
         yield FieldViolation("filter", "must not be empty unless only_deleted is set: it would mean every memory")
-
-
-def _utc(time: datetime) -> datetime:
-    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -17,7 +17,7 @@ from mnemon_server.domain.memories import MemorySearchAnswer
 from mnemon_server.domain.records import NEAREST_MAX
 from mnemon_server.domain.semantic import SimilarAnswer
 from mnemon_server.engines.promises.values import KeywordScores, PassageIds, Scores, best_rows
-from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
+from mnemon_server.ranking.fusion import Fusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,53 +27,6 @@ class LeftOut:
     cosine_max: float
     keyword_scores: NDArray[np.float64]
     """The passages with the best words, best first; the last one is the highest of the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class FusedScores:
-    """Scores of passages, 0 to 1, and their cosines: arrays of the same length, in no particular order. 0 if a half did
-    not find it.
-    """
-
-    passage_ids: PassageIds
-    scores: NDArray[np.float64]
-    cosines: NDArray[np.float64]
-    keyword_scores: NDArray[np.float64]
-    vector_parts: NDArray[np.float64]
-    """The share of the cosines in the scores; `keyword_parts` is the same for the keyword scores."""
-    keyword_parts: NDArray[np.float64]
-    left_out: NDArray[np.float64]
-    """The highest score that each passage of LeftOut may have."""
-
-
-def fuse(
-    query: str,
-    vector: Scores,
-    keyword: KeywordScores,
-    *,
-    fusion: Fusion = DEFAULT_FUSION,
-    left_out: LeftOut | None = None,
-) -> FusedScores:
-    """The fused score of every passage that either half found; if the query has no word, of the vector scores alone."""
-    places, is_new = _places(keyword.passage_ids, vector.passage_ids)
-    passage_ids = np.concatenate((vector.passage_ids, keyword.passage_ids[is_new]))
-    cosines, keyword_scores = np.zeros(len(passage_ids)), np.zeros(len(passage_ids))
-    cosines[: len(vector.scores)] = vector.scores
-    keyword_scores[places] = keyword.scores
-    np.clip(keyword_scores, 0.0, 1.0, out=keyword_scores)
-    fused = fusion.fuse(query, cosines, keyword_scores)
-    bounds = np.ones(1)
-    if left_out is not None:
-        bounds = fusion.bounds(query, cosines, keyword_scores, left_out.cosine_max, left_out.keyword_scores)
-    return FusedScores(
-        passage_ids=passage_ids,
-        scores=fused.scores,
-        cosines=cosines,
-        keyword_scores=keyword_scores,
-        vector_parts=fused.vector_parts,
-        keyword_parts=fused.keyword_parts,
-        left_out=bounds,
-    )
 
 
 def _places(wanted: PassageIds, known: PassageIds) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
@@ -180,25 +133,35 @@ def by_both(
     left_out: LeftOut | None = None,
     min_cosine: float | None = None,
 ) -> Ranking:
-    """Ranks by meaning and words; unless `exact`, leaves out passages that were not compared by meaning.
+    """Ranks by meaning and words, each 0 where that half did not find a passage; unless `exact`, leaves out passages
+    that were not compared by meaning. If the query has no word, its score is that of the vector alone.
 
     Passages below `min_cosine` get the score 0. A rounded cosine may be a little below.
     """
-    compared = words if exact else words.of(near.passage_ids)
-    fused = fuse(query, near, compared, fusion=fusion, left_out=left_out)
-    scores = fused.scores
+    if not exact:
+        words = words.of(near.passage_ids)
+    places, is_new = _places(words.passage_ids, near.passage_ids)
+    passage_ids = np.concatenate((near.passage_ids, words.passage_ids[is_new]))
+    cosines, keyword_scores = np.zeros(len(passage_ids)), np.zeros(len(passage_ids))
+    cosines[: len(near.scores)] = near.scores
+    keyword_scores[places] = words.scores
+    np.clip(keyword_scores, 0.0, 1.0, out=keyword_scores)
+    fused = fusion.fuse(query, cosines, keyword_scores)
+    scores, bounds = fused.scores, np.ones(1)
+    if left_out is not None:
+        bounds = fusion.bounds(query, cosines, keyword_scores, left_out.cosine_max, left_out.keyword_scores)
     if min_cosine is not None:
         least = min_cosine - 2 * ROUNDING if near.rounded else min_cosine
-        scores = np.where(similarities(fused.cosines) >= least, scores, 0.0)
+        scores = np.where(similarities(cosines) >= least, scores, 0.0)
     return Ranking(
-        passage_ids=fused.passage_ids,
+        passage_ids=passage_ids,
         scores=scores,
-        cosines=fused.cosines,
-        keyword_scores=fused.keyword_scores,
+        cosines=cosines,
+        keyword_scores=keyword_scores,
         exact=exact,
         scanned=len(near.passage_ids),
         degraded=degraded,
-        left_out=fused.left_out,
+        left_out=bounds,
         rounding=ROUNDING * fusion.slope,
         vector_parts=fused.vector_parts,
         keyword_parts=fused.keyword_parts,

@@ -43,10 +43,10 @@ def decision_to_json(decision: Decision) -> str:
         "rule": decision.rule,
         "signals": [_signal_values(signal) for signal in decision.signals],
         "conflict_count": decision.conflict_count,
-        "arbitration": _arbitration_values(decision.arbitration),
+        "arbitration": asdict(decision.arbitration),
         "merge": asdict(decision.merge) if decision.merge else None,
-        "create_time": _time_value(decision.create_time),
-        "revert_time": _time_value(decision.revert_time),
+        "create_time": decision.create_time and to_microseconds(decision.create_time),
+        "revert_time": decision.revert_time and to_microseconds(decision.revert_time),
         "relation": relation_values(decision.relation),
     }
     return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
@@ -121,18 +121,6 @@ def _signal_values(signal: Signal) -> dict[str, Any]:
     }
 
 
-def _arbitration_values(arbitration: ArbitrationResult) -> dict[str, Any]:
-    return {
-        "action": arbitration.action,
-        "strategy": arbitration.strategy,
-        "winner": arbitration.winner,
-        "loser": arbitration.loser,
-        "confidence": arbitration.confidence,
-        "reason": arbitration.reason,
-        "factors": [asdict(factor) for factor in arbitration.factors],
-    }
-
-
 def _signal(values: Mapping[str, Any]) -> Signal:
     delta = values["time_delta_us"]
     return Signal(
@@ -154,10 +142,6 @@ def _arbitration(values: Mapping[str, Any]) -> ArbitrationResult:
         reason=values["reason"],
         factors=tuple(Factor(**factor) for factor in values["factors"]),
     )
-
-
-def _time_value(time: datetime | None) -> int | None:
-    return None if time is None else to_microseconds(time)
 
 
 def _time(value: int | None) -> datetime | None:

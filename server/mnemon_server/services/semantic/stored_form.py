@@ -1,34 +1,25 @@
 """Statements as stored documents, in both directions, and the write of a statement without conflicts."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any, Protocol
+from datetime import datetime
+from typing import Any, TypeAlias
 
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.clock import EPOCH, utc
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document, FieldValue
 from mnemon_server.domain.filters import AllOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.semantic import LISTS, TEXTS, SavedSemantic, SemanticMemory
 from mnemon_server.domain.validation import normalised_metadata
+from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.terms import content_hash, terms_of
 
-
-class DocumentReader(Protocol):
-    """Reads statements: a collection, or one inside a transaction."""
-
-    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
-        """See RecordEngine."""
-
-    def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
-    ) -> list[tuple[int, Document]]:
-        """See RecordEngine."""
+DocumentReader: TypeAlias = RecordEngine | RecordTransaction
+"""Reads statements: a collection, or one inside a transaction."""
 
 
 def given_statement(memory: SemanticMemory) -> SemanticMemory:
@@ -42,7 +33,7 @@ def given_statement(memory: SemanticMemory) -> SemanticMemory:
         keywords=tuple(memory.keywords),
         source=memory.source,
         metadata=normalised_metadata(memory.metadata),
-        create_time=memory.create_time and _utc(memory.create_time),
+        create_time=memory.create_time and utc(memory.create_time),
         embedding=memory.embedding,
     )
 
@@ -59,7 +50,7 @@ def to_document(memory: SemanticMemory) -> Document:
             **{name: tuple(getattr(memory, name)) for name in LISTS},
             "importance": None if memory.importance is None else float(memory.importance),
             "terms": tuple(sorted(terms_of(memory.keywords, memory.content))),
-            "time": None if memory.create_time is None else _utc(memory.create_time),
+            "time": None if memory.create_time is None else utc(memory.create_time),
             "content_hash": content_hash(memory.scope.user, memory.scope.persona, memory.content),
         },
         hidden=bool(memory.superseded_by),
@@ -136,7 +127,3 @@ def put_semantic(
 
 def _texts(value: FieldValue) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
-
-
-def _utc(time: datetime) -> datetime:
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,13 +1,15 @@
 """Checks and applies changes of records: whole fields in the mask, and single keys of metadata besides."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import TypeVar
 
+from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.origins import without_origin
-from mnemon_server.domain.records import METADATA_KEYS_MAX, MetadataValue, Scope, metadata_key_problem
+from mnemon_server.domain.records import METADATA_KEYS_MAX, RecordUpdate, metadata_key_problem
 from mnemon_server.domain.validation import metadata_violations
 from mnemon_server.ranking.heads import Heads
 
@@ -17,24 +19,11 @@ MASK_PATHS_MAX = 128
 _SCOPE = {f"scope.{name}": name for name in SCOPE_FIELDS}
 
 
-class Change(Protocol):
-    """A change of a record."""
-
-    @property
-    def mask(self) -> tuple[str, ...]:
-        """The fields to take from the record in the request."""
-
-    @property
-    def set_metadata(self) -> Mapping[str, MetadataValue]:
-        """Keys to set."""
-
-    @property
-    def remove_metadata(self) -> tuple[str, ...]:
-        """Keys to remove."""
+Record = TypeVar("Record", Document, Memory)
 
 
 def change_violations(
-    change: Change, fields: Collection[str], *, output_only: Collection[str] = ()
+    change: RecordUpdate, fields: Collection[str], *, output_only: Collection[str] = ()
 ) -> Iterable[FieldViolation]:
     """Violations in the field names in the mask, and with the metadata keys to set or remove."""
     yield from _mask_violations(change, fields, output_only)
@@ -52,31 +41,35 @@ def covers(path: str, field: str) -> bool:
     return path == field or field.startswith(f"{path}.")
 
 
-def with_keys(stored: Mapping[str, MetadataValue], change: Change) -> dict[str, MetadataValue]:
-    """The metadata after setting and removing the keys of the change."""
-    kept = {key: value for key, value in stored.items() if key not in change.remove_metadata}
-    return {**kept, **change.set_metadata}
+def in_mask(violations: Iterable[FieldViolation], change: RecordUpdate, field: str) -> Iterable[FieldViolation]:
+    """The violations in fields of the mask; `field` is the one that holds the record."""
+    for violation in violations:
+        if any(covers(path, violation.field.removeprefix(f"{field}.")) for path in change.mask):
+            yield violation
 
 
-def may_change_text(change: Change, heads: Heads) -> bool:
+def updated(stored: Record, given: Record, change: RecordUpdate) -> Record:
+    """The stored record with the change made, for which `given` has the fields of the mask."""
+    new = stored
+    for path in change.mask:
+        if part := _SCOPE.get(path):
+            scope = replace(new.scope, **{part: getattr(given.scope, part)})
+            new = replace(new, scope=scope if scope.origin else without_origin(scope))
+        else:
+            new = replace(new, **{path: getattr(given, path)})
+    kept = {key: value for key, value in new.metadata.items() if key not in change.remove_metadata}
+    return replace(new, metadata={**kept, **change.set_metadata})
+
+
+def may_change_text(change: RecordUpdate, heads: Heads) -> bool:
     """Whether a change may give a record another text, or another head."""
     keys = (*change.set_metadata, *change.remove_metadata)
     return bool({"content", "metadata"}.intersection(change.mask)) or any(map(heads.has, keys))
 
 
-def is_part_of_scope(path: str) -> bool:
-    """Whether a path names one field of a scope."""
-    return path in _SCOPE
-
-
-def with_part(stored: Scope, given: Scope, path: str) -> Scope:
-    """The stored scope, with the field that the path names taken from the given scope."""
-    part = _SCOPE[path]
-    new = replace(stored, **{part: getattr(given, part)})
-    return new if new.origin else without_origin(new)
-
-
-def _mask_violations(change: Change, fields: Collection[str], output_only: Collection[str]) -> Iterable[FieldViolation]:
+def _mask_violations(
+    change: RecordUpdate, fields: Collection[str], output_only: Collection[str]
+) -> Iterable[FieldViolation]:
     if not (change.mask or change.set_metadata or change.remove_metadata):
         what = f"{', '.join(fields)}; or set_metadata or remove_metadata must"
         yield FieldViolation("update_mask", f"must name what to change: {what}")
@@ -98,7 +91,7 @@ def _path_problem(path: str, fields: Collection[str], output_only: Collection[st
     return f"is not a field that can be changed; these can: {', '.join(fields)}, parts of scope"
 
 
-def _removal_violations(change: Change) -> Iterable[FieldViolation]:
+def _removal_violations(change: RecordUpdate) -> Iterable[FieldViolation]:
     # No record has more keys than this.
     if len(change.remove_metadata) > METADATA_KEYS_MAX:
         yield FieldViolation("remove_metadata", f"must name at most {METADATA_KEYS_MAX} keys")

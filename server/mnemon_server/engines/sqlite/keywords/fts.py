@@ -30,7 +30,7 @@ from mnemon_server.engines.sqlite.keywords.scoring import (
     length_code,
 )
 from mnemon_server.engines.sqlite.query import fetch, id_array
-from mnemon_server.ranking.analysis import Analysis
+from mnemon_server.ranking.analysis import StemmedWords
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
@@ -41,7 +41,7 @@ _REWRITTEN_PER_REMOVAL = 700
 class KeywordTables:
     """The table names of one keyword index, and its statements."""
 
-    def __init__(self, name: str, analysis: Analysis) -> None:
+    def __init__(self, name: str, analysis: StemmedWords) -> None:
         """`name` begins the names of the tables, a constant of the program."""
         self.analysis = analysis
         self.index = f"{name}_fts"
@@ -206,12 +206,12 @@ def read_few(
     return Found(passage_count(cast("bytes", averages or b"")), _in_rows(tables.analysis, terms, rows))
 
 
-def in_texts(analysis: Analysis, terms: Sequence[str], texts: Mapping[int, str]) -> Found:
+def in_texts(analysis: StemmedWords, terms: Sequence[str], texts: Mapping[int, str]) -> Found:
     """The occurrences of these words in passages that no table has yet, by ascending ids."""
     return Found(len(texts), _in_rows(analysis, terms, [_row(analysis, *each) for each in texts.items()]))
 
 
-def _in_rows(analysis: Analysis, terms: Sequence[str], rows: Iterable[tuple[int, str]]) -> list[Occurrences]:
+def _in_rows(analysis: StemmedWords, terms: Sequence[str], rows: Iterable[tuple[int, str]]) -> list[Occurrences]:
     of_terms: dict[str, list[int]] = {term: [] for term in terms}
     for row, prepared in rows:
         words = Counter(analysis.prepared_terms(prepared))
@@ -238,7 +238,7 @@ def occurrences(of_words: Sequence[str]) -> tuple[Occurrences, NDArray[np.int64]
     return found, numbers[starts]
 
 
-def _row(analysis: Analysis, passage_id: int, text: str) -> tuple[int, str]:
+def _row(analysis: StemmedWords, passage_id: int, text: str) -> tuple[int, str]:
     prepared = analysis.prepare(text)
     return _row_id(passage_id, len(analysis.prepared_terms(prepared))), prepared
 

@@ -17,7 +17,7 @@ from mnemon_server.engines.sqlite.keywords.blocks import BlockTables
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.scoring import PassageIds, score
 from mnemon_server.engines.sqlite.query import fetch
-from mnemon_server.ranking.analysis import Analysis
+from mnemon_server.ranking.analysis import StemmedWords
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
@@ -37,7 +37,7 @@ class _Level(NamedTuple):
 class KeywordIndex:
     """The names of the tables, and what is done with them. Every method works within the caller's transaction."""
 
-    def __init__(self, name: str, analysis: Analysis) -> None:
+    def __init__(self, name: str, analysis: StemmedWords) -> None:
         """`name` begins the names of the tables, a constant of the program."""
         self._analysis = analysis
         self.first = KeywordTables(name, analysis)
