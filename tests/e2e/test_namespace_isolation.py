@@ -42,12 +42,12 @@ async def stored(connection: Connection) -> Stored:
 
 @pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.slow)])
 def attacks(request: pytest.FixtureRequest) -> dict[Namespace, list[Namespace]]:
-    """Whom each namespace attacks: some of the others, or all of them."""
+    """Whom each namespace attacks: a sixth of the others, or all of them."""
     numbered = [*enumerate(COLLIDING)]
 
     def victims(number: int) -> Iterator[Namespace]:
         for other, victim in numbered:
-            if other != number and (request.param == "all" or (number + 5 * other) % 18 == 0):
+            if other != number and (request.param == "all" or (number + 5 * other) % 6 == 0):
                 yield victim
 
     return {attacker: [*victims(number)] for number, attacker in numbered}
@@ -71,6 +71,33 @@ async def test_no_action_of_a_tool_reaches_an_id_of_another_namespace(
     for attacker, victims in attacks.items():
         await asyncio.gather(*(attack(attacker, keys[victim]) for victim in victims))
     assert await stored(connection) == before
+
+
+async def test_a_search_finds_only_its_own_namespace(connection: Connection) -> None:
+    keys = await fill(connection)
+    for namespace in COLLIDING:
+        found = await recall(connection.tools, "secret", inside(namespace), limit=1_000)
+        assert {(tuple(fact["namespace"]), fact["key"]) for fact in found} == {
+            (namespace, SHARED),
+            (namespace, keys[namespace]),
+        }
+        everywhere = {"content": "The secret is safe."}
+        assert len(await recall(connection.tools, "secret", inside(namespace), filter=everywhere)) == 2
+
+
+async def test_a_change_of_a_key_that_all_namespaces_have_affects_one(connection: Connection) -> None:
+    await fill(connection)
+    for number, namespace in enumerate(COLLIDING):
+        before = await stored(connection)
+        if number % 2:
+            arguments = {"action": "delete", "id": SHARED}
+            expected = {name: value for name, value in before.items() if name != (namespace, SHARED)}
+        else:
+            arguments = {"action": "update", "id": SHARED, "content": "Changed."}
+            changed = before[namespace, SHARED] | {"content": "Changed.", "revision": 2}
+            expected = before | {(namespace, SHARED): changed}
+        await call(connection.tools, "manage_memory", arguments, inside(namespace))
+        assert await stored(connection) == expected
 
 
 async def test_no_call_on_facts_reaches_another_namespace(
@@ -102,6 +129,31 @@ async def test_no_call_on_facts_reaches_another_namespace(
         dry = await facts.DeleteFacts(facts_pb2.DeleteFactsRequest(filter=own, dry_run=True))
         assert dry.deleted_count == 2
     assert await stored(connection) == before
+
+
+async def test_a_subtree_consists_of_the_namespaces_with_the_same_first_labels(connection: Connection) -> None:
+    await fill(connection)
+    for prefix in COLLIDING:
+        below = {namespace for namespace in COLLIDING if namespace[: len(prefix)] == prefix}
+        subtree = facts_pb2.FactFilter(namespace=prefix, subtree=True)
+        listed = (await connection.facts.ListFacts(facts_pb2.ListFactsRequest(filter=subtree))).facts
+        assert {tuple(fact.namespace) for fact in listed} == below
+        search = facts_pb2.SearchFactsRequest(filter=subtree, query="secret", limit=1_000)
+        results = (await connection.facts.SearchFacts(search)).results
+        assert {tuple(match.fact.namespace) for match in results} == below
+
+
+async def test_removing_a_namespace_removes_no_other(connection: Connection) -> None:
+    await fill(connection)
+    for namespace in COLLIDING[::5]:
+        before = await stored(connection)
+        own = facts_pb2.FactFilter(namespace=namespace)
+        await connection.facts.DeleteFacts(facts_pb2.DeleteFactsRequest(filter=own))
+        left = {name: value for name, value in before.items() if name[0] != namespace}
+        assert await stored(connection) == left
+    page = await connection.facts.ListNamespaces(facts_pb2.ListNamespacesRequest(page_size=1_000))
+    kept = {namespace for namespace in COLLIDING if namespace not in COLLIDING[::5]}
+    assert {tuple(namespace.labels) for namespace in page.namespaces} == kept
 
 
 async def test_an_agent_named_user_sees_no_user_of_its_organisation(connection: Connection) -> None:
