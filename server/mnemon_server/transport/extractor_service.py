@@ -21,21 +21,12 @@ from mnemon_server.domain.bridge.extraction import (
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.endpoints.key_file import read_key
 from mnemon_server.services.extraction.extractor import ExtractorAwayError, RefusedError
+from mnemon_server.transport.channels import operator_channel
 from mnemon_server.wire.values import fill_scope, fill_time, time_from_pb
 
 NAME = "the extractor's service"
 ANSWER_BYTES_MAX = 1 << 20
-RECONNECT_MS_MAX = 5_000
-_FRAMING_BYTES = 16
 _BYTES_PER_TOKEN = 4
-_OPTIONS = (
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.enable_retries", 0),
-    # The settings name a service; what a name server says about it must not change how it is called.
-    ("grpc.service_config_disable_resolution", 1),
-    ("grpc.max_receive_message_length", ANSWER_BYTES_MAX + _FRAMING_BYTES),
-    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
-)
 _REJECTING = frozenset(
     {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.FAILED_PRECONDITION}
 )
@@ -63,13 +54,7 @@ class GrpcExtractor:
             read_key(key_file)
         self._key_file = key_file
         self._timeout_s = timeout_s
-        # With its scheme, since a host called "unix" would be taken for one.
-        target = f"dns:///{address}"
-        self._channel = (
-            aio.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS)
-            if tls
-            else aio.insecure_channel(target, _OPTIONS)
-        )
+        self._channel = operator_channel(address, tls=tls, answer_bytes_max=ANSWER_BYTES_MAX)
         self._stub = extractor_pb2_grpc.ExtractorServiceStub(self._channel)
 
     async def extract(self, request: ExtractionRequest) -> Extraction:

@@ -5,15 +5,14 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from mnemon_server.transport.channels import channel_to
+
 
 def ask_health(
     target: str, service: str, *, timeout_s: float, ca: Path | None = None, server_name: str | None = None
 ) -> str:
     """SERVING, NOT_SERVING, or why there is no answer."""
-    options = [("grpc.ssl_target_name_override", server_name)] if server_name else []
-    credentials = grpc.ssl_channel_credentials(ca.read_bytes()) if ca else None
-    channel = grpc.secure_channel(target, credentials, options) if credentials else grpc.insecure_channel(target)
-    with channel:
+    with channel_to(target, ca=ca, server_name=server_name) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_s)

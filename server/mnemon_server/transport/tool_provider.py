@@ -10,19 +10,8 @@ from mnemon.v1 import tool_provider_pb2_grpc
 
 from mnemon_server.domain.errors import ToolFailedError, ToolUnreachableError
 from mnemon_server.domain.tools import ANSWER_BYTES_MAX, OperatorTool
+from mnemon_server.transport.channels import operator_channel
 from mnemon_server.transport.convert.shared.json_values import fill_object
-
-_FRAMING_BYTES = 16
-RECONNECT_MS_MAX = 5_000
-"""A service that is back is called again no later than that."""
-_OPTIONS = (
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.enable_retries", 0),
-    # The settings name an endpoint; what a name server says about it must not change how it is called.
-    ("grpc.service_config_disable_resolution", 1),
-    ("grpc.max_receive_message_length", ANSWER_BYTES_MAX + _FRAMING_BYTES),
-    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
-)
 
 
 class GrpcEndpoint:
@@ -31,13 +20,7 @@ class GrpcEndpoint:
     def __init__(self, tool: OperatorTool) -> None:
         """Connects on the first call."""
         self._timeout_s = tool.timeout_s
-        # With its scheme, since a host called "unix" would be taken for one.
-        target = f"dns:///{tool.grpc}"
-        self._channel = (
-            aio.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS)
-            if tool.tls
-            else aio.insecure_channel(target, _OPTIONS)
-        )
+        self._channel = operator_channel(tool.grpc, tls=tool.tls, answer_bytes_max=ANSWER_BYTES_MAX)
         self._provider = tool_provider_pb2_grpc.ToolProviderServiceStub(self._channel)
 
     async def call(

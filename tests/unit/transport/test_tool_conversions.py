@@ -31,6 +31,7 @@ from mnemon_server.domain.tools import (
 )
 from mnemon_server.transport.convert import tools as convert
 from mnemon_server.transport.convert import tools as requests
+from mnemon_server.wire.enums import numbers_of
 
 from tests.support.tool_messages import struct
 from tests.support.turns import Turns
@@ -77,7 +78,8 @@ def test_missing_fields_have_their_defaults() -> None:
 
 def test_every_action_and_every_repair_has_its_number() -> None:
     assert set(convert.ACTIONS) == set(pb.MemoryAction.values()) - {0}
-    assert set(convert.REPAIRS.values()) == set(pb.JsonRepair.values()) - {0, pb.JSON_REPAIR_INNER_QUOTES}
+    numbers = {*numbers_of(pb.JsonRepair, Repair).values()}
+    assert numbers == set(pb.JsonRepair.values()) - {0, pb.JSON_REPAIR_INNER_QUOTES}
     told = {repair.name: repair.value for repair in mnemon.JsonRepair}
     assert told == {"UNKNOWN": "unknown", "INNER_QUOTES": "quotes inside of strings"} | {
         repair.name: repair.value for repair in Repair

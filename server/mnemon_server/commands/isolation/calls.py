@@ -4,7 +4,6 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -149,11 +148,3 @@ def _likened(value: Any, text: Callable[[str], str]) -> Any:
             # The order may be that of names, which differ. That of results shows in their scores.
             return sorted((_likened(each, text) for each in value), key=repr)
     return value
-
-
-def channel_to(target: str, *, ca: Path | None, server_name: str | None) -> grpc.Channel:
-    """A channel to a server; with TLS if a certificate authority is named."""
-    options = [("grpc.ssl_target_name_override", server_name)] if server_name else []
-    if ca is None:
-        return grpc.insecure_channel(target, options)
-    return grpc.secure_channel(target, grpc.ssl_channel_credentials(ca.read_bytes()), options)

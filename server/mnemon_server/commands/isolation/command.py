@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from mnemon.shared.terminal import echo
 
+from mnemon_server.commands.progress import progress
 from mnemon_server.config.address import Address
 from mnemon_server.config.loading import load_settings
 from mnemon_server.domain.errors import MnemonError
@@ -35,19 +36,13 @@ def verify_isolation(
 
     The exit code is 1 if anything was reached or changed, and 2 if that could not be tried.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from mnemon_server.commands.isolation.calls import channel_to
     from mnemon_server.commands.isolation.trial import STEPS, Report, Trial
+    from mnemon_server.transport.channels import channel_to
 
     report = Report()
     try:
         target = str(Address.parse(address or load_settings(environ=os.environ).settings.listen).dialled)
-        with (
-            Progress(console=Console(stderr=True)) as bar,
-            channel_to(target, ca=ca, server_name=server_name) as channel,
-        ):
+        with progress() as bar, channel_to(target, ca=ca, server_name=server_name) as channel:
             task = bar.add_task("Trying", total=count * STEPS)
             with Trial(channel, os.environ.get(_KEY_VARIABLE, ""), report, lambda: bar.advance(task)) as trial:
                 for number in range(count):

@@ -10,11 +10,8 @@ from mnemon_server.domain.tool_calls import (
     Fallback,
     ParseOptions,
     ParseResult,
-    Protocol,
     ProtocolStatistics,
-    Repair,
     ToolCall,
-    VcpDetails,
 )
 from mnemon_server.domain.tools import (
     CallTool,
@@ -23,7 +20,6 @@ from mnemon_server.domain.tools import (
     ListedTool,
     ToolCallResult,
     ToolContext,
-    ToolKind,
     ToolOutput,
     UnofferedTool,
 )
@@ -33,36 +29,28 @@ from mnemon_server.services.tools.service import given_violations
 from mnemon_server.transport.convert.facts import match_in_pieces
 from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_min_trust
-from mnemon_server.transport.convert.shared.json_values import fill_object, read_object
+from mnemon_server.transport.convert.shared.json_values import read_object
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.convert.shared.wire import Pieces, in_field, joined, size_of
 from mnemon_server.transport.errors import MessageTooLargeError
 from mnemon_server.transport.incidents import report
-from mnemon_server.wire.enums import members_of, numbers_of
+from mnemon_server.wire.enums import members_of
 
 ACTIONS = members_of(pb.MemoryAction, MemoryAction)
-_PROTOCOLS = numbers_of(pb.ToolProtocol, Protocol)
 _FALLBACKS = {
     Fallback.NONE: pb.TOOL_FALLBACK_UNSPECIFIED,
     Fallback.VCP: pb.TOOL_FALLBACK_VCP,
     Fallback.PLAIN_TEXT: pb.TOOL_FALLBACK_PLAIN_TEXT,
 }
 _ACTIONS_TO_PB = {str(action): number for number, action in ACTIONS.items()}
-REPAIRS = numbers_of(pb.JsonRepair, Repair)
-_KINDS = numbers_of(pb.ToolKind, ToolKind)
 
 
 def tools_to_pb(tools: Iterable[ListedTool], unoffered: Iterable[UnofferedTool] = ()) -> pb.ListToolsResponse:
     """The tools as they are offered to a model, and those that are not offered."""
     message = pb.ListToolsResponse()
     for tool in tools:
-        target = message.tools.add(
-            name=tool.name,
-            description=tool.description,
-            actions_permitted=[_ACTIONS_TO_PB[action] for action in tool.actions_permitted],
-            kind=_KINDS[tool.kind],
-        )
-        fill_object(target.parameters, tool.parameters)
+        actions = [_ACTIONS_TO_PB[action] for action in tool.actions_permitted]
+        filled(message.tools.add(), tool, actions_permitted=actions)
     for missing in unoffered:
         message.unoffered.add(name=missing.name, reason=missing.reason)
     return message
@@ -149,21 +137,15 @@ def statistics_to_pb(statistics: ProtocolStatistics) -> pb.GetProtocolStatsRespo
 
 
 def _fill_call(target: pb.ToolCall, call: ToolCall) -> None:
-    target.call_id = call.id
-    target.tool = call.tool
-    target.action = call.action
-    fill_object(target.parameters, call.parameters)
-    target.protocol = _PROTOCOLS[call.protocol]
-    target.repairs.extend(REPAIRS[repair] for repair in call.repairs)
-    if call.vcp is not None:
-        _fill_vcp(target, call.vcp)
-
-
-def _fill_vcp(target: pb.ToolCall, details: VcpDetails) -> None:
-    for command in details.commands:
-        target.commands.add(number=command.number, command=command.command, parameters=command.parameters)
-    target.asynchronous = details.flags.asynchronous
-    target.no_reply = details.flags.no_reply
+    vcp = call.vcp
+    filled(
+        target,
+        call,
+        call_id=call.id,
+        commands=vcp.commands if vcp else None,
+        asynchronous=vcp.flags.asynchronous if vcp else None,
+        no_reply=vcp.flags.no_reply if vcp else None,
+    )
 
 
 def _result_in_pieces(result: ToolCallResult, output: Pieces = ()) -> Pieces:

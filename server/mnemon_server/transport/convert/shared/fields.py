@@ -19,7 +19,7 @@ from mnemon.v1 import common_pb2
 
 from mnemon_server.transport.convert.shared.json_values import fill_object
 from mnemon_server.wire.enums import numbers_by_name
-from mnemon_server.wire.values import duration_to_pb, fill_metadata, fill_scope, fill_time
+from mnemon_server.wire.values import duration_to_pb, fill_scope, fill_time
 
 Filled = TypeVar("Filled", bound=Message)
 _Write = Callable[[Any, Any], None]
@@ -59,10 +59,7 @@ def _reader(field: FieldDescriptor) -> Callable[[Any], Any]:
 def _writer(field: FieldDescriptor) -> _Write:
     name, kind = field.name, field.message_type
     if kind is not None and kind.GetOptions().map_entry:
-        is_metadata = kind.fields_by_name["value"].message_type is not None
-        return lambda message, value: (
-            fill_metadata(getattr(message, name), value) if is_metadata else getattr(message, name).update(value)
-        )
+        return lambda message, entries: getattr(message, name).update(entries)
     if kind is not None:
         return _message_writer(name, kind, is_repeated=bool(field.is_repeated))
     convert = _same if field.enum_type is None else _number_of(numbers_by_name(field.enum_type))
