@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 from mnemon._async.client import AsyncClient
 from mnemon._local_time import distance_of
@@ -28,6 +36,14 @@ def _since(given: object) -> object:
         raise ValueError("is beyond the calendar") from None
 
 
+def _time(given: object, read: ValidatorFunctionWrapHandler) -> object:
+    """The time, or an error that a model can follow."""
+    try:
+        return read(given)
+    except ValueError:
+        raise ValueError('must be a time such as 2027-01-31, or so long ago: "2 weeks"') from None
+
+
 def _until(given: object) -> object:
     """Likewise, and the last moment of a day without a time."""
     try:
@@ -37,8 +53,8 @@ def _until(given: object) -> object:
 
 
 _TEXT = WithJsonSchema({"type": "string"})
-Since = Annotated[datetime, BeforeValidator(_since), _TEXT]
-Until = Annotated[datetime, BeforeValidator(_until), _TEXT]
+Since = Annotated[datetime, WrapValidator(_time), BeforeValidator(_since), _TEXT]
+Until = Annotated[datetime, WrapValidator(_time), BeforeValidator(_until), _TEXT]
 """Ends of a span of time as a model writes them."""
 
 

@@ -132,4 +132,7 @@ def _failure(text: str) -> types.CallToolResult:
 
 def _violations(error: ValidationError) -> str:
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}" for each in found)
+    return "; ".join(
+        f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg'].removeprefix('Value error, ')}"
+        for each in found
+    )
