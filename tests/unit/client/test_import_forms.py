@@ -66,6 +66,7 @@ def test_the_content_of_json_tells_its_form(form: str, record: object) -> None:
         ("html", '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"></html>'),
         ("markdown", "---\ntitle: Tea\n---\n# Tea"),
         ("mbox", "From - 31 Jan\nSubject: Tea\n\nGreen.\n"),
+        ("mbox", "Received: from a\n by b;\n Sat\nFrom: Ada <ada@example.org>\nDate: Sat, 31 Jan 2026\n\nGreen.\n"),
         (ARCHIVE, ""),
         (EMPTY, "[]"),
         (EMPTY, '{"next": null, "results": []}\n'),
@@ -78,6 +79,10 @@ def test_the_content_of_other_files_tells_their_form(form: str, content: str) ->
 @pytest.mark.parametrize("content", ["note\nTea\nCoffee\n", "a,b\n1,2,3\n1\n", "From,To\nAda\n", "[a],b\n1,2\n", ""])
 def test_a_table_is_known_by_its_name(content: str) -> None:
     assert form_of(io.BytesIO(content.encode()), "Export.CSV") == "csv"
+
+
+def test_one_mail_is_known_by_the_name_of_its_file() -> None:
+    assert form_of(io.BytesIO(b"X-Mailer: tea\n\nGreen.\n"), "tea.EML") == "mbox"
 
 
 def test_records_behind_broken_ones_are_not_lost_silently() -> None:
@@ -95,6 +100,8 @@ def test_records_behind_broken_ones_are_not_lost_silently() -> None:
         ('{"colour": "red", "size": 5}', "its first record has the fields colour, size"),
         ("Dear Ada,\nhow are you, and how is Bo?\n", "it is neither JSON nor a table"),
         ("From now on, tea.\n\nGreen.\n", "it is neither JSON nor a table"),
+        ("From: Ada\n\nGreen.\n", "it is neither JSON nor a table"),
+        ("Ada: Tea?\nBo: Yes.\n", "`mnemon chat import` transcripts of messengers"),
         ("[[1], 2]", "it has no JSON objects"),
         ("{}", "its first record is an empty object"),
         ('[\n {"id": 1,\n  "memory" "t"}]', "line 3 is not JSON: column 12: Expecting ':' delimiter"),
@@ -246,6 +253,27 @@ def test_each_mail_becomes_a_document() -> None:
     }
     assert second.content == "Re: Tea\n\nFrom now on, black."
     assert [each for each in read("mbox", MAILS) if isinstance(each, LeftOut)] == [LeftOut(Place(1), "attachments", 1)]
+
+
+ONE_MAIL = b"""From: =?utf-8?q?Ad=C3=A0?= <ada@example.org>
+Subject: =?utf-8?q?Caf=C3=A9?=
+Date: Sat, 31 Jan 2026 12:00:00 +0100
+Content-Type: text/plain; charset=iso-8859-1
+Content-Transfer-Encoding: quoted-printable
+
+It is closed. D=E9sol=E9e!
+"""
+
+
+def test_a_file_with_one_mail_is_read_as_text_by_imports_and_as_a_file_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "tea.eml").write_bytes(ONE_MAIL)
+    [imported] = documents_of("mbox", ONE_MAIL)
+    [indexed] = read_inputs([Input(str(tmp_path / "tea.eml"), "tea.eml")], SourceOptions())
+    for document in (imported, indexed):
+        assert isinstance(document, Document)
+        assert document.content == "Café\n\nIt is closed. Désolée!"
+        assert document.metadata["from"] == "Adà <ada@example.org>"
+        assert (document.metadata["subject"], document.metadata["date"]) == ("Café", "2026-01-31")
 
 
 def test_the_date_of_a_mail_is_that_of_the_clock_of_its_sender() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mnemon._cli.documents.ignored import IgnoredFiles
+from mnemon._cli.imports import mail
 from mnemon._cli.imports.markup import text_of_file
 from mnemon._cli.options import STDIN, TEXT_BYTES_MAX, read_bytes
 from mnemon._cli.progress import count_lines
@@ -176,9 +177,12 @@ def _read_text(given: Input, options: SourceOptions) -> Source:
     if len(data) > TEXT_BYTES_MAX:
         return Unreadable(given.path, f"longer than {TEXT_BYTES_MAX:,} bytes; split it into several documents")
     try:
-        text, inner = text_of_file(given.path, data.decode("utf-8-sig"))
+        is_mail = given.path.lower().endswith(mail.SUFFIX)
+        text, inner = mail.text_of_mail(data) if is_mail else text_of_file(given.path, data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         return Skipped(given.path, NOT_TEXT)
+    except ValueError as error:
+        return Unreadable(given.path, str(error))
     if not text.strip():
         return Skipped(given.path, "blank")
     doc_id = given.doc_id or f"stdin-{blake2b(data, digest_size=8).hexdigest()}"

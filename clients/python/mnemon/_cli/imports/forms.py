@@ -112,7 +112,7 @@ FORMS: Mapping[str, Form] = {
         facts.chroma,
         lambda record: "id" in record and not record.keys().isdisjoint(("document", "text_chunk")),
     ),
-    "mbox": Form("mails in an mbox file", mail.mbox),
+    "mbox": Form("mails in an mbox file, or one mail", mail.mbox),
     "csv": Form("rows under a line with the names of the columns", rows.csv_rows),
     "html": Form("a page of HTML", markup.html),
     "markdown": Form("a text in Markdown with front matter", markup.markdown),
@@ -125,7 +125,7 @@ NO_RECORDS = Form("JSON without records", _each(_refuse))
 def form_of(file: BinaryIO, name: str = "") -> str:
     """The name of a file's form, judged by its beginning; `ARCHIVE` for Mnemon's own.
 
-    `name` is that of the file, which tells a table, and JSON that is broken, whose content does not.
+    `name` is that of the file, which tells a table, a mail, and JSON that is broken, whose content does not.
 
     Raises:
         ValueError: none fits; it says why.
@@ -135,6 +135,8 @@ def form_of(file: BinaryIO, name: str = "") -> str:
         raise ValueError(f"it is {packed}; unpack it, and import the files in it")
     if name.lower().endswith(_TABLES):
         return "csv"
+    if name.lower().endswith(mail.SUFFIX):
+        return "mbox"
     if not head.strip():
         return ARCHIVE
     form, problem = _json_form(file, name) if head.lstrip()[0] in "[{" else (_text_form(head), _NO_FORM)
@@ -143,7 +145,7 @@ def form_of(file: BinaryIO, name: str = "") -> str:
     known = "\n".join(f"  {each}: {form.about}" for each, form in FORMS.items())
     raise ValueError(
         f"its form is not known: {problem}. It is not an archive of Mnemon, nor one of these, which --from names; --map"
-        f" reads any other JSON, and `mnemon index` any text:\n{known}"
+        f" reads any other JSON, `mnemon chat import` transcripts of messengers, and `mnemon index` any text:\n{known}"
     )
 
 
@@ -155,7 +157,7 @@ def packed_as(head: str) -> str:
 def _text_form(head: str) -> str:
     """The name of the form of a file that is not JSON; empty if none fits."""
     first, following = [*head.encode("utf-8", "surrogateescape").split(b"\n", 2), b""][:2]
-    if mail.begins_mail(first + b"\n", following):
+    if mail.begins_mail(first + b"\n", following) or mail.is_mail(head):
         return "mbox"
     if markup.is_html(head):
         return "html"

@@ -1,4 +1,4 @@
-"""Converts the mails of an mbox file to documents."""
+"""Converts mails, one in a file or those of an mbox file, to documents."""
 
 import email
 import email.policy
@@ -14,6 +14,8 @@ from mnemon._cli.imports.markup import text_of_html
 from mnemon._messages.convert import invalid
 from mnemon._values.documents import Document, MetadataValue
 
+SUFFIX = ".eml"
+"""Of files with one mail."""
 _BEGIN = b"From "
 _SEPARATOR = re.compile(
     rb"From \S.*\s(Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s+(\d{1,2}\s+)?"
@@ -21,6 +23,10 @@ _SEPARATOR = re.compile(
 )
 _HEADER = re.compile(rb"[A-Za-z][A-Za-z0-9_-]*:(\s|\Z)")
 _HEADERS = ("subject", "from", "to")
+_ALONE = frozenset(("date", "subject", "message-id"))
+"""Headers of which a mail has at least one beside its sender."""
+_DAMAGED = (ValueError, LookupError, AttributeError, TypeError)
+"""The parser of headers raises any of these for damaged ones."""
 
 
 def mbox(file: BinaryIO, name: str) -> Iterator[Found]:
@@ -28,14 +34,30 @@ def mbox(file: BinaryIO, name: str) -> Iterator[Found]:
     for place, content in _mails(file):
         try:
             yield from _mail(place, content, name)
-        except (ValueError, LookupError, AttributeError, TypeError) as error:
-            # The parser of headers raises any of these for damaged ones.
+        except _DAMAGED as error:
             yield Damaged(place, invalid("mail", f"cannot be read: {error}"))
 
 
 def begins_mail(line: bytes, following: bytes) -> bool:
     """Whether a line separates mails: it names the sender and the time, or a header follows. Prose has neither."""
     return line.startswith(_BEGIN) and bool(_SEPARATOR.match(line) or _HEADER.match(following))
+
+
+def is_mail(head: str) -> bool:
+    """Whether a text begins with the headers of a mail, as a file with one mail does."""
+    if not _HEADER.match(head.encode("utf-8", "surrogateescape")):
+        return False
+    names = {name.lower() for name in email.message_from_string(head)}
+    return "from" in names and not names.isdisjoint(_ALONE)
+
+
+def text_of_mail(content: bytes) -> tuple[str, dict[str, MetadataValue]]:
+    """The subject and the text of a mail, and its headers as metadata. Raises ValueError if it is damaged."""
+    try:
+        mail = _parsed(content)
+        return _text(mail), _metadata(mail)
+    except _DAMAGED as error:
+        raise ValueError(f"the mail cannot be read: {error}") from error
 
 
 def _mails(file: BinaryIO) -> Iterator[tuple[Place, bytes]]:
@@ -55,21 +77,32 @@ def _mails(file: BinaryIO) -> Iterator[tuple[Place, bytes]]:
 
 
 def _mail(place: Place, content: bytes, name: str) -> Iterator[Found]:
-    mail = email.message_from_bytes(content, _class=EmailMessage, policy=email.policy.default)
-    subject = str(mail.get("subject", "")).strip()
-    text = "\n\n".join(part for part in (subject, _body(mail).strip()) if part)
-    if not text:
+    mail = _parsed(content)
+    if not (text := _text(mail)):
         yield LeftOut(place, "without text")
         return
     mail_id = str(mail.get("message-id", "")).strip(" <>") or blake2b(content, digest_size=16).hexdigest()
+    yield Item(place, Document(f"mail/{mail_id}", text, {"source": name, **_metadata(mail)}))
+    if attached := sum(1 for _ in mail.iter_attachments()):
+        yield LeftOut(place, "attachments", attached)
+
+
+def _parsed(content: bytes) -> EmailMessage:
+    return email.message_from_bytes(content, _class=EmailMessage, policy=email.policy.default)
+
+
+def _text(mail: EmailMessage) -> str:
+    subject = str(mail.get("subject", "")).strip()
+    return "\n\n".join(part for part in (subject, _body(mail).strip()) if part)
+
+
+def _metadata(mail: EmailMessage) -> dict[str, MetadataValue]:
     metadata: dict[str, MetadataValue] = {each: str(mail[each]) for each in _HEADERS if mail[each]}
     if sent := getattr(mail["date"], "datetime", None):
         # A time is stored in UTC; the day is that of the sender's clock.
         metadata["date"] = f"{sent:%Y-%m-%d}"
         metadata["time"] = sent if sent.tzinfo else sent.astimezone()
-    yield Item(place, Document(f"mail/{mail_id}", text, {"source": name, **metadata}))
-    if attached := sum(1 for _ in mail.iter_attachments()):
-        yield LeftOut(place, "attachments", attached)
+    return metadata
 
 
 def _body(mail: EmailMessage) -> str:
