@@ -52,7 +52,7 @@ def test_an_export_is_private_to_its_owner_and_imports_to_the_same_records(
     path = tmp_path / "vault.jsonl"
     done = run(source, "export", path)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "exported: 1 document, 1 memory, 2 fact\n"
+    assert done.stderr == "exported: 1 document, 1 memory, 2 facts\n"
     assert path.stat().st_mode & 0o777 == 0o600
     header, *records, summary = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert header["mnemon_archive"] == 1 and "summary" in summary

@@ -38,7 +38,7 @@ def test_a_source_is_hidden_listed_and_shown_again(address: str) -> None:
 def test_a_name_within_a_hidden_origin_stays_hidden_when_it_is_released(address: str) -> None:
     run(address, "quarantine", "add", "web", "evil.example")
     whole = run(address, "quarantine", "add", "web")
-    assert whole.stdout == "web (any name) is in quarantine; hidden: 2 document\n"
+    assert whole.stdout == "web (any name) is in quarantine; hidden: 2 documents\n"
     released = run(address, "quarantine", "release", "web", "evil.example")
     assert released.stdout == "web: evil.example is released; shown again: nothing\n"
     assert ".example" not in run(address, "search", "letter").stdout

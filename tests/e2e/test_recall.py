@@ -358,7 +358,7 @@ def test_the_command_shows_what_was_found_and_the_context(address: str, client: 
 
     shown = run(address, "recall", "kettle", "--user", user).stdout
     for kind, record in ids.items():
-        assert kind in shown and record in shown
+        assert kind.replace("semantic", "statement") in shown and record in shown
     context = run(address, "recall", "kettle", "--user", user, "--context", "--kind", "fact").stdout
     assert context == f"[1] {datetime.now(UTC):%Y-%m-%d} The kettle is red.\n"
     [answer] = run_json(address, "recall", "kettle", "--user", user, "--max-tokens", "30")

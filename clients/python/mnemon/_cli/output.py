@@ -14,10 +14,11 @@ from rich.text import Text
 
 from mnemon._cli.session import Session
 from mnemon._local_time import exact_time
+from mnemon._values.archive import RecordKind
 from mnemon._values.documents import JsonValue, RelevanceOfBest
 from mnemon._values.filters import AllOf, Condition, F, Operator, as_fact_filter
 from mnemon.shared.errors import InvalidOperationError, NotFoundError
-from mnemon.shared.terminal import echo, printable
+from mnemon.shared.terminal import counted, echo, printable
 
 LIST_LIMIT = 100
 _PAGE_SIZE_MAX = 1000
@@ -208,6 +209,17 @@ def note_relevance(answer: RelevanceOfBest) -> None:
 def note(line: str) -> None:
     """Prints a note about an answer to standard error."""
     echo(f"note: {line}", err=True)
+
+
+def kind_of(record: str) -> str:
+    """A kind of records as commands name it."""
+    return "statement" if record == RecordKind.SEMANTIC else str(record)
+
+
+def counted_kinds(counts: Mapping[str, int]) -> str:
+    """Numbers of records by kind, to read: "1 document, 2 memories"; "nothing" without any."""
+    named = ((kind_of(kind), count) for kind, count in counts.items() if count)
+    return ", ".join(counted(count, name, "memories" if name == "memory" else "") for name, count in named) or "nothing"
 
 
 # Removals

@@ -3,9 +3,9 @@
 import click
 
 from mnemon._cli import options as opt
-from mnemon._cli.output import show_lines
+from mnemon._cli.output import counted_kinds, show_lines
 from mnemon._cli.session import Session
-from mnemon._values.quarantine import Quarantine, QuarantineReceipt
+from mnemon._values.quarantine import Quarantine
 from mnemon.shared.terminal import echo
 
 _ORIGIN = click.argument("origin", type=click.Choice(opt.ORIGINS))
@@ -32,7 +32,7 @@ def add(session: Session, *, origin: str, origin_name: str | None, reason: str) 
         echo(receipt.to_json())
         return
     since = "was in quarantine before" if receipt.existed else "is in quarantine"
-    echo(f"{_source(origin, origin_name)} {since}; hidden: {_counts(receipt)}", is_line=True)
+    echo(f"{_source(origin, origin_name)} {since}; hidden: {counted_kinds(receipt.counts)}", is_line=True)
     if not receipt.counts:
         echo("no record has exactly this origin and name yet; new ones will be hidden", err=True)
 
@@ -51,16 +51,12 @@ def list_quarantines(session: Session) -> None:
 def release(session: Session, *, origin: str, origin_name: str | None) -> None:
     """Show the records of a source again."""
     receipt = session.client.quarantine.release(origin, origin_name or "")
-    said = f"{_source(origin, origin_name)} is released; shown again: {_counts(receipt)}"
+    said = f"{_source(origin, origin_name)} is released; shown again: {counted_kinds(receipt.counts)}"
     echo(receipt.to_json() if session.as_json else said, is_line=not session.as_json)
 
 
 def _source(origin: str, origin_name: str | None) -> str:
     return f"{origin}: {origin_name}" if origin_name else f"{origin} (any name)"
-
-
-def _counts(receipt: QuarantineReceipt) -> str:
-    return ", ".join(f"{count:,} {kind}" for kind, count in receipt.counts.items()) or "nothing"
 
 
 def _line(each: Quarantine) -> str:

@@ -69,7 +69,7 @@ def recall_table(answer: RecallAnswer) -> RenderableType:
     """What was found, each with its text, its kind and id, and whose it is."""
     columns = {"score": out.NUMBER, "kind": out.SHORT, "record": out.REST}
     rows = [(out.score(item.score), item) for item in answer] + [("", turn) for turn in answer.neighbours]
-    return out.record_table(columns, ([score, str(item.kind), _lines(item)] for score, item in rows))
+    return out.record_table(columns, ([score, out.kind_of(item.kind), _lines(item)] for score, item in rows))
 
 
 def _lines(item: RecallItem) -> Group:

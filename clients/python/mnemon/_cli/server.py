@@ -23,7 +23,7 @@ from rich.progress import (
 
 from mnemon._cli import options as opt
 from mnemon._cli.archive.files import new_file, refuse_existing
-from mnemon._cli.output import field_table, short_time, show, show_lines
+from mnemon._cli.output import counted_kinds, field_table, kind_of, short_time, show, show_lines
 from mnemon._cli.session import Session
 from mnemon._sync.backups import Report
 from mnemon._values.access import ApiKey, Identity, KeySecret, Role
@@ -31,7 +31,7 @@ from mnemon._values.backups import Backup, BackupProgress
 from mnemon._values.erasures import EraseProgress, ErasureReceipt
 from mnemon._values.server import ServerInfo
 from mnemon._values.tenants import Quotas, Tenant, TenantUsage
-from mnemon.shared.terminal import echo, filled, span
+from mnemon.shared.terminal import counted, echo, filled, span
 
 _WHOLE_KEY = re.compile(r"mn_([^_]*)_.*", re.DOTALL)
 _QUOTAS_HELP = 'What it may use, as JSON, such as {"calls_per_second": 50}.'
@@ -300,7 +300,7 @@ def usage(session: Session, tenant: str) -> None:
 def _usage_table(found: TenantUsage) -> RenderableType:
     counts = {**found.to_dict(), "disk_bytes": f"{found.disk_bytes:,}", "bytes_in_flight": f"{found.bytes_in_flight:,}"}
     del counts["records"], counts["quotas"]
-    fields = {**{f"{kind} records": f"{number:,}" for kind, number in found.records.items()}, **counts}
+    fields = {**{f"{kind_of(kind)} records": f"{number:,}" for kind, number in found.records.items()}, **counts}
     shown = {name.replace("_", " "): value for name, value in fields.items()}
     return field_table({**shown, **_quota_fields(found.quotas)})
 
@@ -443,12 +443,11 @@ def _erase(session: Session, *, request_id: str | None, **target: Any) -> Erasur
 
 
 def _records(counts: Mapping[str, int]) -> str:
-    named = [f"{count:,} {store}" for store, count in counts.items() if count and store not in _TRACES]
-    return ", ".join(named) or "nothing"
+    return counted_kinds({kind: count for kind, count in counts.items() if kind not in _TRACES})
 
 
 def _told(receipt: ErasureReceipt) -> str:
-    lines = [f"erased: {_records(receipt.counts)}; {receipt.tombstone_count:,} tombstones"]
+    lines = [f"erased: {_records(receipt.counts)}; {counted(receipt.tombstone_count, 'tombstone')}"]
     lines += [f"out of reach: {place}" for place in receipt.out_of_reach]
     lines += [f"STILL IN {file}" for file in receipt.found_files]
     if receipt.found_neighbours:

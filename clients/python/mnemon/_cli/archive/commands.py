@@ -9,6 +9,7 @@ import click
 from mnemon import _archive_lines as lines
 from mnemon._cli.archive.files import new_file, refuse_existing
 from mnemon._cli.options import choice_of, given_of, scope_options
+from mnemon._cli.output import counted_kinds
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.session import Session
 from mnemon._values import documents as values
@@ -53,8 +54,7 @@ def export_archive(
     archive = session.client.archive.export(scope=owner, vectors=not no_vectors, **given_of(selection))
     with new_file(path) as file:
         summary = _write(session, archive, file)
-    counts = [f"{count:,} {kind}" for kind, count in summary["counts"].items()]
-    echo("exported: " + (", ".join(counts) or "nothing"), err=True)
+    echo(f"exported: {counted_kinds(summary['counts'])}", err=True)
     if removed := summary["removed_count"]:
         echo(f"{removed:,} records were removed meanwhile, and may be in the file; export again", err=True)
 
