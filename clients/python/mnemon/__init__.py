@@ -18,7 +18,8 @@ else:
             from mnemon import _facade
             from mnemon.shared import errors
 
-            public = {each: getattr(errors, each) for each in errors.__all__}
+            classes = {each: value for each, value in vars(errors).items() if isinstance(value, type)}
+            public = {each: value for each, value in classes.items() if value.__module__ == errors.__name__}
             public |= {each: value for each, value in vars(_facade).items() if not each.startswith("_")}
             public["__all__"] = sorted(public)
             globals().update(public)

@@ -134,30 +134,20 @@ class Target:
         cls,
         address: str | None,
         *,
-        tls: bool,
-        ca_file: PathLike | None,
-        certificate_file: PathLike | None,
-        key_file: PathLike | None,
-        credentials: grpc.ChannelCredentials | None,
-        insecure: bool,
         timeout: float,
         api_key: str | None,
         token: AsyncToken | None,
+        certificate_file: PathLike | None,
+        **security: Any,
     ) -> "Target":
-        """The target for the arguments of a client. Raises ValueError if they contradict each other."""
+        """The target for the arguments of a client. Raises ValueError if they contradict each other.
+
+        `security` are the other arguments of `channel_credentials`.
+        """
         resolved = resolve_address(address)
-        chosen = channel_credentials(
-            resolved,
-            tls=tls,
-            ca_file=ca_file,
-            certificate_file=certificate_file,
-            key_file=key_file,
-            credentials=credentials,
-            insecure=insecure,
-        )
         return cls(
             resolved,
-            chosen,
+            channel_credentials(resolved, certificate_file=certificate_file, **security),
             check_number("timeout", timeout),
             resolve_credential(api_key, token, has_certificate=certificate_file is not None),
         )

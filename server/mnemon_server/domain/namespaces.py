@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from mnemon.shared.namespaces import DEFAULT_KEYS, default_labels, is_blank, label_of
 from mnemon.shared.namespaces import LABEL_BYTES_MAX as LABEL_BYTES_MAX
 from mnemon.shared.namespaces import LABELS_MAX as LABELS_MAX
-from mnemon.shared.namespaces import is_blank, label_of
 from mnemon.shared.namespaces import namespace_labels as namespace_labels
 from mnemon.shared.namespaces import namespace_text as namespace_text
 
@@ -161,12 +161,10 @@ def default_namespace(configuration: Mapping[str, Any]) -> Namespace:
         ConfigurationError: none of the keys is given, or the value of one is not a valid label.
     """
     found = _Configuration(configuration)
-    org, user, agent = (found.optional_label(key) for key in ("org_id", "user_id", "agent_id"))
-    if not (org or user or agent):
+    labels = default_labels({key: found.optional_label(key) for key in DEFAULT_KEYS})
+    if not labels:
         raise ConfigurationError(f"the configuration needs 'org_id', 'user_id' or 'agent_id'; {found.described()}")
-    if org:
-        return _configured(("org", org, *([agent] if agent else []), *(["user", user] if user else [])))
-    return _configured((*(["user", user] if user else []), *(["agent", agent] if agent else [])))
+    return _configured(labels)
 
 
 def configured_label(configuration: Mapping[str, Any], key: str) -> str | None:

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 from mnemon._values.access import Identity as Caller
 from mnemon.shared.errors import ConfigurationError
-from mnemon.shared.namespaces import DEFAULT_KEYS, LABEL_RULE, is_label, namespace_text, template_keys, template_labels
+from mnemon.shared.namespaces import (
+    LABEL_RULE,
+    default_labels,
+    is_label,
+    namespace_text,
+    template_keys,
+    template_labels,
+)
 
 _OPTIONS = {"org_id": "--org", "user_id": "--user", "agent_id": "--agent"}
 
@@ -55,10 +62,7 @@ class Identity:
         if self.namespace:
             filled = {f"{{{key}}}": value for key, value in self.config.items()}
             return tuple(filled.get(label, label) for label in self.namespace)
-        org, user, agent = (self.config.get(key) for key in DEFAULT_KEYS)
-        if org:
-            return ("org", org, *([agent] if agent else []), *(["user", user] if user else []))
-        return (*(["user", user] if user else []), *(["agent", agent] if agent else []))
+        return default_labels(self.config)
 
     def limits_for(self, caller: Caller) -> tuple[str, tuple[str, ...]]:
         """The user and the namespace to which a search of the caller is limited; empty if it is not.

@@ -20,7 +20,7 @@ class ChangeType(StrEnum):
     """The type of a change."""
 
     UNKNOWN = "unknown"
-    """A value that this client is too old to know."""
+    """A value that this client is too old to know, here and in the other enumerations."""
     KNOWLEDGE_INDEXED = "knowledge:indexed"
     KNOWLEDGE_DELETED = "knowledge:deleted"
     MEMORY_CREATED = "memory:created"
@@ -57,7 +57,6 @@ class WarningSeverity(StrEnum):
     """The severity of a warning."""
 
     UNKNOWN = "unknown"
-    """A value that this client is too old to know."""
     INFO = "info"
     """It is over."""
     WARNING = "warning"
@@ -68,7 +67,6 @@ class SemanticPruneReason(StrEnum):
     """Why a statement is no longer found."""
 
     UNKNOWN = "unknown"
-    """A value that this client is too old to know."""
     DELETED = "deleted"
     SUPERSEDED = "superseded"
     MERGED = "merged"
@@ -81,7 +79,6 @@ class PruneReason(StrEnum):
     """Why events of the timeline were pruned."""
 
     UNKNOWN = "unknown"
-    """A value that this client is too old to know."""
     RETENTION = "retention"
     REQUESTED = "requested"
 
@@ -90,7 +87,6 @@ class FactDeletionReason(StrEnum):
     """Why a fact was removed."""
 
     UNKNOWN = "unknown"
-    """A value that this client is too old to know."""
     REQUESTED = "requested"
     EXPIRED = "expired"
 

@@ -10,7 +10,7 @@ from langgraph.store.base.batch import AsyncBatchedBaseStore
 
 from mnemon._async.client import AsyncClient
 from mnemon.langgraph._batches import Batch, Gets, IndexFields, Listing, index_of, raise_first_error, ttl_of
-from mnemon.langgraph._searching import Call, search_steps
+from mnemon.langgraph._searching import Call, search_steps, take_async
 
 CALLS_MAX = 32
 """Calls of a store in flight at the same time. The others wait here, because the client would count their wait against
@@ -67,13 +67,7 @@ class AsyncMnemonStore(AsyncBatchedBaseStore):
             results[position] = item
 
     async def _find(self, position: int, op: SearchOp, results: list[Result]) -> None:
-        steps = search_steps(op)
-        try:
-            call = next(steps)
-            while True:
-                call = steps.send(await self._call(call))
-        except StopIteration as end:
-            results[position] = end.value
+        results[position] = await take_async(search_steps(op), self._call)
 
     async def _call(self, call: Call) -> Any:
         """Makes a call when few enough are in flight."""

@@ -1,14 +1,17 @@
 """A search of LangGraph's as calls of `client.facts`, one after the other: each call depends on the answer before."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from datetime import datetime
 from operator import methodcaller
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from langgraph.store.base import SearchItem, SearchOp
 
 from mnemon._values.facts import Fact, FactMatch
 from mnemon.langgraph._filters import SplitFilter
+
+_Step = TypeVar("_Step")
+_Result = TypeVar("_Result")
 
 PAGE_MAX = 1_000
 """The maximum number of names and of results in one call."""
@@ -22,6 +25,28 @@ Call: TypeAlias = Callable[[Any], Any]
 """Calls a method of `client.facts`; awaited on an asyncio client."""
 Steps: TypeAlias = Generator[Call, Any, list[FactMatch]]
 """Yields calls, and receives the answer of each."""
+
+
+def take(steps: Generator[_Step, Any, _Result], call: Callable[[_Step], Any]) -> _Result:
+    """Takes the steps: each gets the answer of its call. Returns their result."""
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(call(step))
+    except StopIteration as end:
+        result: _Result = end.value
+        return result
+
+
+async def take_async(steps: Generator[_Step, Any, _Result], call: Callable[[_Step], Awaitable[Any]]) -> _Result:
+    """As `take`, with calls that are awaited."""
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(await call(step))
+    except StopIteration as end:
+        result: _Result = end.value
+        return result
 
 
 def search_steps(op: SearchOp) -> Generator[Call, Any, list[SearchItem]]:

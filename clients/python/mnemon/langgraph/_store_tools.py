@@ -5,10 +5,10 @@ from operator import methodcaller
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from langgraph.store.base import BaseStore, SearchItem
+from langgraph.store.base import SearchItem
 
 from mnemon.shared.errors import ConfigurationError, FactNotFoundError, InvalidArgumentError
-from mnemon.shared.namespaces import LABEL_RULE, is_label, needed_of, template_keys, template_labels
+from mnemon.shared.namespaces import LABEL_RULE, default_labels, is_label, needed_of, template_keys, template_labels
 from mnemon.shared.tool_definitions import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
@@ -95,26 +95,6 @@ def search_steps(namespace: Iterable[str] | str | None, response_format: str) ->
     return search
 
 
-def run(steps: Steps, store: BaseStore) -> Any:
-    """Takes the steps on a store; returns the tool's answer."""
-    try:
-        call, _ = next(steps)
-        while True:
-            call, _ = steps.send(call(store))
-    except StopIteration as end:
-        return end.value
-
-
-async def arun(steps: Steps, store: BaseStore) -> Any:
-    """As `run`, by the store's asynchronous methods."""
-    try:
-        _, call = next(steps)
-        while True:
-            _, call = steps.send(await call(store))
-    except StopIteration as end:
-        return end.value
-
-
 def _step(name: str, *arguments: Any, **options: Any) -> Step:
     return methodcaller(name, *arguments, **options), methodcaller(f"a{name}", *arguments, **options)
 
@@ -131,20 +111,12 @@ def _filled(labels: tuple[str, ...], config: Mapping[str, Any]) -> tuple[str, ..
                 f"the configuration's {key!r} must have no dot, which LangGraph's own stores refuse; a client can"
             )
     if not labels:
-        return _by_default(known)
+        if not (found := default_labels(known)):
+            raise _bad("the configuration needs 'org_id', 'user_id' or 'agent_id'")
+        return found
     if missing := [key for key in keys if key not in known]:
         raise _bad(f"the configuration lacks {missing[0]!r}; its keys are {', '.join(sorted(map(repr, config)))}")
     return tuple(known[label[1:-1]] if label.startswith("{") else label for label in labels)
-
-
-def _by_default(known: Mapping[str, str]) -> tuple[str, ...]:
-    org, user, agent = (known.get(key) for key in ("org_id", "user_id", "agent_id"))
-    of_user, of_agent = (("user", user) if user else ()), (("agent", agent) if agent else ())
-    if org:
-        return ("org", org, *of_agent[1:], *of_user)
-    if not (of_user or of_agent):
-        raise _bad("the configuration needs 'org_id', 'user_id' or 'agent_id'")
-    return (*of_user, *of_agent)
 
 
 def _whole(name: str, given: Any, default: int, least: int, most: int) -> int:

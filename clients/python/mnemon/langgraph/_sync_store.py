@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Iterable
 from itertools import islice
 
-from langgraph.store.base import BaseStore, IndexConfig, Op, Result, SearchItem, SearchOp, TTLConfig
+from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
 
 from mnemon._sync.client import Client
 from mnemon.langgraph._batches import Batch, IndexFields, Listing, index_of, raise_first_error, ttl_of
-from mnemon.langgraph._searching import search_steps
+from mnemon.langgraph._searching import search_steps, take
 
 
 class MnemonStore(BaseStore):
@@ -54,7 +54,7 @@ class MnemonStore(BaseStore):
             for position, item in gets.results(facts):
                 results[position] = item
         for position, op in batch.searches:
-            results[position] = self._found(op)
+            results[position] = take(search_steps(op), lambda call: call(self.client.facts))
         for listing in batch.listings:
             results[listing.position] = self._namespaces(listing)
         if batch.puts:
@@ -66,15 +66,6 @@ class MnemonStore(BaseStore):
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """As `batch`, in a thread."""
         return await asyncio.to_thread(self.batch, list(ops))
-
-    def _found(self, op: SearchOp) -> list[SearchItem]:
-        steps = search_steps(op)
-        try:
-            call = next(steps)
-            while True:
-                call = steps.send(call(self.client.facts))
-        except StopIteration as end:
-            return list(end.value)
 
     def _namespaces(self, listing: Listing) -> list[tuple[str, ...]]:
         return list(islice(self.client.facts.list_namespaces(**listing.arguments), listing.first, listing.last))

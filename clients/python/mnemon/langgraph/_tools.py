@@ -17,7 +17,8 @@ import mnemon
 from mnemon._async.client import AsyncClient
 from mnemon._sync.client import Client
 from mnemon.langgraph._async_store import AsyncMnemonStore
-from mnemon.langgraph._store_tools import Tool, arun, manage_steps, run, search_steps
+from mnemon.langgraph._searching import take, take_async
+from mnemon.langgraph._store_tools import Tool, manage_steps, search_steps
 from mnemon.langgraph._sync_store import MnemonStore
 from mnemon.shared.errors import ConfigurationError, InvalidArgumentError, NotFoundError
 from mnemon.shared.tool_definitions import (
@@ -155,7 +156,7 @@ def _structured(
         with _told_to_the_model():
             given = {**way.arguments(arguments, backend), "config": _identity(config)}
             if isinstance(backend, BaseStore):
-                return run(way.in_store(**given), backend)
+                return take(way.in_store(**given), lambda step: step[0](backend))
             return way.on_server(backend)(**given)
 
     async def acall(config: RunnableConfig, **arguments: Any) -> Any:
@@ -165,7 +166,7 @@ def _structured(
         with _told_to_the_model():
             given = {**way.arguments(arguments, backend), "config": _identity(config)}
             if isinstance(backend, BaseStore):
-                return await arun(way.in_store(**given), backend)
+                return await take_async(way.in_store(**given), lambda step: step[1](backend))
             return await way.on_server(backend)(**given)
 
     return StructuredTool.from_function(

@@ -84,6 +84,13 @@ def template_keys(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found)) if given else DEFAULT_KEYS
 
 
+def default_labels(known: Mapping[str, Any]) -> tuple[str, ...]:
+    """The namespace without a template, made of the default keys that have a value; empty if none has."""
+    org, user, agent = (known.get(key) for key in DEFAULT_KEYS)
+    of_user, of_agent = (("user", user) if user else ()), (("agent", agent) if agent else ())
+    return ("org", org, *of_agent[1:], *of_user) if org else (*of_user, *of_agent)
+
+
 def needed_of(config: Mapping[str, Any] | None, keys: Iterable[str]) -> dict[str, Any]:
     """The part of a configuration that is sent, flat or under "configurable": other keys have null.
 
