@@ -25,7 +25,6 @@ from mnemon_server.engines.sqlite.upkeep import verification
 from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 from mnemon_server.engines.vault_key import VaultKeyFile
-from mnemon_server.ranking.analysis import STEMMED_WORDS
 
 from tests.contract.vault_suite import DIMENSION, write
 from tests.support.cases import ordinary
@@ -36,7 +35,7 @@ from tests.support.server import wait_until
 
 WORDS = [f"{first}{second}" for first in ("am", "bir", "ced", "dog", "eld") for second in ("ber", "ter", "nel", "rim")]
 QUERIES = ("amber birter", "cednel dogrim elder missing", "what is the amter")
-TABLES = fts.KeywordTables("reference", STEMMED_WORDS)
+TABLES = fts.KeywordTables("reference")
 SMALL = [
     (index, "PACKED_MIN", 40),
     (packed_blocks, "BLOCK_IDS", 150),

@@ -4,6 +4,7 @@ import apsw
 from mnemon_server.engines.promises.values import KeywordScores, PassageIds
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.keywords.scoring import score
+from mnemon_server.ranking.analysis import STEMMED_WORDS
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
 
 
@@ -16,5 +17,5 @@ def search(
     context_weight: float = CONTEXT_WEIGHT,
 ) -> KeywordScores:
     """The passages that share a word with the query, with their scores."""
-    words = tables.analysis.query(query)
+    words = STEMMED_WORDS.query(query)
     return score(words, [fts.read(connection, tables, words.terms)], among, context_weight=context_weight)

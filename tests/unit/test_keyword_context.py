@@ -12,7 +12,7 @@ from mnemon_server.ranking.keyword_context import Matches, SummedGains
 
 from tests.support.keywords import search
 
-TABLES = fts.KeywordTables("note", STEMMED_WORDS)
+TABLES = fts.KeywordTables("note")
 FILLER = ["weather", "sunny", "morning", "walk", "coffee", "bread", "letter", "window", "garden", "music"]
 TALK_EVERY = 30
 QUERY = "which violin does anna play"

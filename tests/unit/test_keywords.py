@@ -18,7 +18,7 @@ from mnemon_server.ranking.analysis import QUERY_TERMS_MAX, STEMMED_WORDS, STOP_
 
 from tests.support.keywords import search
 
-TABLES = fts.KeywordTables("note", STEMMED_WORDS)
+TABLES = fts.KeywordTables("note")
 WORDS = ["ada", "boat", "cedar", "drum", "ember", "fern", "glade", "harbor", "iris", "jade"]
 
 
@@ -243,7 +243,7 @@ def test_totals_of_many_passages_are_read_correctly(connection: apsw.Connection)
 
 @given(st.lists(st.lists(st.sampled_from([*WORDS, "Boats", "日本語", "l'été"]), max_size=300), max_size=12), st.data())
 def test_the_texts_of_some_passages_say_the_same_as_the_index(texts: list[list[str]], data: st.DataObject) -> None:
-    tables = fts.KeywordTables("part", STEMMED_WORDS)
+    tables = fts.KeywordTables("part")
     with closing(apsw.Connection(":memory:")) as connection:
         for statement in fts.create_with_texts(tables):
             connection.execute(statement)
@@ -261,7 +261,7 @@ def test_the_texts_of_some_passages_say_the_same_as_the_index(texts: list[list[s
 
 @pytest.mark.parametrize("count", [1, 2, 40])
 def test_the_file_holds_no_word_of_passages_that_were_removed_from_many(tmp_path: Path, count: int) -> None:
-    tables, file = fts.KeywordTables("part", STEMMED_WORDS), tmp_path / "words.db"
+    tables, file = fts.KeywordTables("part"), tmp_path / "words.db"
     with closing(apsw.Connection(str(file))) as connection:
         connection.pragma("secure_delete", True)
         for statement in fts.create_with_texts(tables):

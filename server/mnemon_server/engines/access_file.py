@@ -26,7 +26,7 @@ APPLICATION_ID = 0x4D4E414B  # "MNAK"
 
 log = logging.getLogger(__name__)
 
-_KEYS = """
+_TABLES = """
 CREATE TABLE api_key (
   position INTEGER PRIMARY KEY AUTOINCREMENT,
   key_id TEXT NOT NULL UNIQUE,
@@ -48,13 +48,11 @@ CREATE INDEX api_key_tenant ON api_key (tenant);
 -- Counts the changes, so that another process notices them.
 CREATE TABLE change_count (version INTEGER NOT NULL) STRICT;
 INSERT INTO change_count VALUES (0);
-"""
-_PAGE_KEY = """
+
 -- Seals the page tokens of lists of keys.
 CREATE TABLE page_key (bytes BLOB NOT NULL) STRICT;
 INSERT INTO page_key VALUES (randomblob(32));
-"""
-_TENANTS = """
+
 CREATE TABLE tenant (
   position INTEGER PRIMARY KEY AUTOINCREMENT,
   tenant TEXT NOT NULL UNIQUE,
@@ -66,8 +64,7 @@ CREATE TABLE tenant (
   delete_time INTEGER,
   quotas TEXT
 ) STRICT;
-"""
-_ENDED = """
+
 -- Tenants that were deleted, and not created again: tokens and certificates may still name them.
 CREATE TABLE ended_tenant (tenant TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 CREATE TRIGGER tenant_ends AFTER DELETE ON tenant BEGIN
@@ -174,8 +171,7 @@ class AccessFile:
         # Two processes may both find a new file.
         with _transaction(connection):
             if is_new(connection, path, APPLICATION_ID):
-                for statements in (_KEYS, _PAGE_KEY, _TENANTS, _ENDED):
-                    connection.execute(statements)
+                connection.execute(_TABLES)
                 mark(connection, APPLICATION_ID)
 
     @contextlib.contextmanager

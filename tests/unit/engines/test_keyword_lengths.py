@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.keywords.scoring import LENGTH_BITS, length_code
-from mnemon_server.ranking.analysis import STEMMED_WORDS
 
 ascii_texts = st.text(st.characters(min_codepoint=1, max_codepoint=0x7F))
 texts = st.one_of(ascii_texts, st.text(st.characters(codec="utf-8", exclude_characters="\0")))
@@ -15,7 +14,7 @@ texts = st.one_of(ascii_texts, st.text(st.characters(codec="utf-8", exclude_char
 @given(text=texts)
 def test_words_are_counted_as_the_tokenizer_counts_them(text: str) -> None:
     connection = apsw.Connection(":memory:")
-    tables = fts.KeywordTables("some", STEMMED_WORDS)
+    tables = fts.KeywordTables("some")
     for statement in fts.create_with_texts(tables):
         connection.execute(statement)
     fts.insert(connection, tables, {5: text})

@@ -10,11 +10,12 @@ import numpy as np
 
 from mnemon_server.domain.errors import EmbeddingError, MnemonError, StorageFailedError
 from mnemon_server.domain.records import SearchMode
+from mnemon_server.engines.events import text_words
 from mnemon_server.engines.events.reads import BODIES_AT_ONCE
 from mnemon_server.engines.events.text_file import Progress, read_progress
 from mnemon_server.engines.events.text_thread import TextThread
 from mnemon_server.engines.events.text_vectors import EventVectors, cosines
-from mnemon_server.engines.events.text_words import WORDS, Floats
+from mnemon_server.engines.events.text_words import Floats
 from mnemon_server.engines.events.text_work import (
     TEXT_LENGTH_MAX,
     VECTORS_AT_ONCE,
@@ -146,7 +147,7 @@ class TextIndex:
         by_word = by_meaning = np.empty(0, np.int64), np.empty(0, np.float64)
         if asked.mode is not SearchMode.VECTOR:
             context_weight = self._ranking.context_weight
-            by_word = WORDS.search(connection, asked.query, among, texts, context_weight=context_weight)
+            by_word = text_words.search(connection, asked.query, among, texts, context_weight=context_weight)
         compared = among
         if vector is not None:
             behind = among[among.searchsorted(progress.vectors, "right") :]

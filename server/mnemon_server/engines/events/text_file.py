@@ -9,8 +9,8 @@ import apsw
 import numpy as np
 
 from mnemon_server.domain.errors import RecordDamagedError
+from mnemon_server.engines.events import text_words
 from mnemon_server.engines.events.text_vectors import STORED_TYPE, EventVectors
-from mnemon_server.engines.events.text_words import WORDS
 from mnemon_server.engines.master_keys import VaultKeyError
 from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.promises.events import Sequences
@@ -19,7 +19,7 @@ from mnemon_server.engines.sqlite.connections import ReaderPool
 from mnemon_server.engines.sqlite.pages.damage import DamageFinder
 from mnemon_server.engines.sqlite.pages.database import connect
 from mnemon_server.engines.sqlite.query import fetch, id_array
-from mnemon_server.engines.sqlite.schema import close_quietly, open_reader
+from mnemon_server.engines.sqlite.schema import close_quietly, configure, open_reader
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.engines.vault_key import VaultKeyFile
 
@@ -110,11 +110,11 @@ class TextFile:
 
     def part_counts(self) -> dict[int, int]:
         """The number of events in each part."""
-        return WORDS.part_counts(self._connection)
+        return text_words.part_counts(self._connection)
 
     def stored(self, first: int, last: int) -> Sequences:
         """The sequences with words, from `first` to `last` within one part, ascending."""
-        return WORDS.stored(self._connection, first, last)
+        return text_words.stored(self._connection, first, last)
 
     def stored_vectors(self, first: int, last: int) -> Sequences:
         """The sequences with a vector, from `first` to `last`, ascending."""
@@ -125,7 +125,7 @@ class TextFile:
         """Adds the words of events in one part, by sequence. They are then complete up to `until`."""
         with self._connection:
             if texts:
-                WORDS.add(self._connection, texts)
+                text_words.add(self._connection, texts)
             self._connection.execute(_SET_META, ("words", until))
         self._log_ahead.tend(self._connection)
         self._progress = replace(self._progress, words=until)
@@ -154,7 +154,7 @@ class TextFile:
 
     def stored_among(self, number: int, sequences: Sequences) -> Sequences:
         """The given events of a part that have words, ascending."""
-        return WORDS.stored_among(self._connection, number, sequences)
+        return text_words.stored_among(self._connection, number, sequences)
 
     def remove(self, number: int, sequences: Sequences) -> None:
         """Removes stored events of a part. The file itself then contains nothing of these words and their vectors."""
@@ -162,7 +162,7 @@ class TextFile:
             self._connection.execute(
                 "DELETE FROM vector WHERE sequence IN (SELECT value FROM carray(?))", (id_array(sequences),)
             )
-            WORDS.remove(self._connection, number, sequences)
+            text_words.remove(self._connection, number, sequences)
         self.vectors.remove(sequences)
 
     def empty_log(self) -> None:
@@ -175,7 +175,7 @@ class TextFile:
         with connection:
             if not connection.execute("SELECT count(*) FROM sqlite_schema").get:
                 connection.execute(_CREATE)
-                connection.execute(WORDS.create_statement)
+                connection.execute(text_words.CREATE_STATEMENT)
                 connection.executemany(_SET_META, [("words", 0), ("vectors", 0)])
             elif connection.execute("SELECT value FROM meta WHERE key = 'identity'").get not in (
                 f"{FORMAT} {identity}",
@@ -209,15 +209,10 @@ def _connect(path: Path, keys: VaultKeyFile) -> apsw.Connection:
 
 
 def _configure(connection: apsw.Connection, *, is_durable: bool) -> None:
-    connection.set_busy_timeout(5_000)
-    connection.pragma("trusted_schema", False)
-    connection.pragma("cell_size_check", True)
-    connection.pragma("mmap_size", 0)
-    connection.pragma("cache_size", -_CACHE_KIB)
+    configure(connection, _CACHE_KIB)
     # Removed data must not stay in free space, or in the files beside this one.
     connection.pragma("secure_delete", True)
     connection.pragma("temp_store", "memory")
     # A power failure may lose the last writes; they are then repeated.
     connection.pragma("synchronous", "normal" if is_durable else "off")
     connection.pragma("journal_mode", "wal")
-    connection.wal_autocheckpoint(0)

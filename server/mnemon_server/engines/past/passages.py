@@ -16,14 +16,13 @@ from mnemon_server.engines.promises.values import (
     Vector,
 )
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
-from mnemon_server.ranking.analysis import STEMMED_WORDS
 from mnemon_server.ranking.heads import Heads
 
 FIRST_ID = 1 << 40
 """Stored passages have smaller ids. The index of words takes none of 2^52."""
 _APART = 16
 """Ids between two records, which therefore are no neighbours."""
-_WORDS = KeywordIndex("past", STEMMED_WORDS)
+_WORDS = KeywordIndex("past")
 
 
 class PastPassages:

@@ -1,6 +1,6 @@
 """Many vectors in little memory: the signs and the rounded components of each, from which searches pick candidates.
 
-Start with `QuantizedVectors`. `block.py` stores the vectors, `inverted_lists.py` their signs by similarity.
+Start with `QuantizedVectors`. `block.py` stores the vectors, `sign_search.py` their signs by similarity.
 """
 
 from mnemon_server.engines.quantized.block import RoundedVectors, round_vectors

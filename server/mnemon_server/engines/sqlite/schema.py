@@ -79,7 +79,7 @@ def open_writer(path: Path, keys: VaultKeyFile, vfs: str | None = None) -> apsw.
         is_empty = is_new(connection, path, APPLICATION_ID)
         check_mark(connection, keys)
         tighten_database(path)
-        _configure(connection, WRITER_CACHE_KIB)
+        configure(connection, WRITER_CACHE_KIB)
         # Deleted text must not stay in the file's free space.
         connection.pragma("secure_delete", True)
         # Before the write-ahead log is created, which is synced otherwise.
@@ -100,7 +100,7 @@ def open_writer(path: Path, keys: VaultKeyFile, vfs: str | None = None) -> apsw.
 def open_reader(path: Path, keys: VaultKeyFile, vfs: str | None = None) -> apsw.Connection:
     """Opens a connection that only reads. Raises the same as `connect`."""
     connection = connect(path, keys, flags=MODE_READ, vfs=vfs)
-    _configure(connection, READER_CACHE_KIB)
+    configure(connection, READER_CACHE_KIB)
     return connection
 
 
@@ -112,7 +112,8 @@ def close_quietly(connection: apsw.Connection) -> None:
         log.warning("a connection to the records could not be closed cleanly", exc_info=True)
 
 
-def _configure(connection: apsw.Connection, cache_kib: int) -> None:
+def configure(connection: apsw.Connection, cache_kib: int) -> None:
+    """The settings that all connections to databases with a write-ahead log have."""
     connection.set_busy_timeout(5_000)
     # Only the writer checkpoints: the WAL-reset bug of older versions requires two connections that checkpoint.
     connection.wal_autocheckpoint(0)

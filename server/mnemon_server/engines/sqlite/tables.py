@@ -16,7 +16,6 @@ from mnemon_server.domain.collections import COLLECTIONS, Collection, FieldType,
 from mnemon_server.domain.documents import FieldValue
 from mnemon_server.domain.encoding import OWNER_FIELDS, decode_metadata
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
-from mnemon_server.ranking.analysis import STEMMED_WORDS
 from mnemon_server.ranking.heads import NO_HEADS, Heads
 
 BLOCK_ID_BITS = 7
@@ -57,7 +56,7 @@ class Tables:
     @cached_property
     def keywords(self) -> KeywordIndex:
         """The keyword index."""
-        return KeywordIndex(f"{self.documents}_compound", STEMMED_WORDS)
+        return KeywordIndex(f"{self.documents}_compound")
 
     @cached_property
     def counts(self) -> Mapping[bool | None, str]:

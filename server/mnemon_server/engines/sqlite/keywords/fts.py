@@ -30,7 +30,7 @@ from mnemon_server.engines.sqlite.keywords.scoring import (
     length_code,
 )
 from mnemon_server.engines.sqlite.query import fetch, id_array
-from mnemon_server.ranking.analysis import StemmedWords
+from mnemon_server.ranking.analysis import STEMMED_WORDS
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
@@ -41,9 +41,8 @@ _REWRITTEN_PER_REMOVAL = 700
 class KeywordTables:
     """The table names of one keyword index, and its statements."""
 
-    def __init__(self, name: str, analysis: StemmedWords) -> None:
+    def __init__(self, name: str) -> None:
         """`name` begins the names of the tables, a constant of the program."""
-        self.analysis = analysis
         self.index = f"{name}_fts"
         self.terms = f"{name}_terms"
         self.insert = f"INSERT INTO {self.index}(rowid, text) SELECT value ->> 0, value ->> 1 FROM json_each(?)"
@@ -73,7 +72,7 @@ class KeywordTables:
 def create_statements(tables: KeywordTables) -> list[str]:
     """The statements that create the tables."""
     return [
-        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, content='', tokenize='{tables.analysis.tokenizer}')",
+        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, content='', tokenize='{STEMMED_WORDS.tokenizer}')",
         # Deletions take effect in the file at once, not with a later merge.
         f"INSERT INTO {tables.index}({tables.index}, rank) VALUES('secure-delete', 1)",
         create_terms(tables),
@@ -83,7 +82,7 @@ def create_statements(tables: KeywordTables) -> list[str]:
 def create_with_texts(tables: KeywordTables) -> list[str]:
     """The statements that create the tables of an index with texts."""
     return [
-        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, tokenize='{tables.analysis.tokenizer}')",
+        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, tokenize='{STEMMED_WORDS.tokenizer}')",
         create_terms(tables),
     ]
 
@@ -101,13 +100,13 @@ def create_terms(tables: KeywordTables) -> str:
 def insert(connection: apsw.Connection, tables: KeywordTables, texts: Mapping[int, str]) -> None:
     """Adds passages."""
     # A single statement releases the interpreter lock for its whole duration.
-    rows = [_row(tables.analysis, passage_id, text) for passage_id, text in texts.items()]
+    rows = [_row(passage_id, text) for passage_id, text in texts.items()]
     connection.execute(tables.insert, (json.dumps(rows, ensure_ascii=False),))
 
 
 def delete(connection: apsw.Connection, tables: KeywordTables, passage_id: int, text: str) -> None:
     """Removes a passage. The text must be the one that was inserted; otherwise the index is damaged."""
-    connection.execute(tables.delete, _row(tables.analysis, passage_id, text))
+    connection.execute(tables.delete, _row(passage_id, text))
 
 
 def remove_many(connection: apsw.Connection, tables: KeywordTables, passage_ids: PassageIds) -> None:
@@ -203,18 +202,18 @@ def read_few(
     """
     [(averages, listed)] = connection.execute(tables.read_few, (id_array(passage_ids),))
     rows = json.loads(cast("str", listed))
-    return Found(passage_count(cast("bytes", averages or b"")), _in_rows(tables.analysis, terms, rows))
+    return Found(passage_count(cast("bytes", averages or b"")), _in_rows(terms, rows))
 
 
-def in_texts(analysis: StemmedWords, terms: Sequence[str], texts: Mapping[int, str]) -> Found:
+def in_texts(terms: Sequence[str], texts: Mapping[int, str]) -> Found:
     """The occurrences of these words in passages that no table has yet, by ascending ids."""
-    return Found(len(texts), _in_rows(analysis, terms, [_row(analysis, *each) for each in texts.items()]))
+    return Found(len(texts), _in_rows(terms, [_row(*each) for each in texts.items()]))
 
 
-def _in_rows(analysis: StemmedWords, terms: Sequence[str], rows: Iterable[tuple[int, str]]) -> list[Occurrences]:
+def _in_rows(terms: Sequence[str], rows: Iterable[tuple[int, str]]) -> list[Occurrences]:
     of_terms: dict[str, list[int]] = {term: [] for term in terms}
     for row, prepared in rows:
-        words = Counter(analysis.prepared_terms(prepared))
+        words = Counter(STEMMED_WORDS.prepared_terms(prepared))
         base = row >> LENGTH_BITS << ID_SHIFT | row & ((1 << LENGTH_BITS) - 1)
         for term in words.keys() & of_terms.keys():
             of_terms[term].append(base | min(words[term], COUNT_MAX) << LENGTH_BITS)
@@ -238,9 +237,9 @@ def occurrences(of_words: Sequence[str]) -> tuple[Occurrences, NDArray[np.int64]
     return found, numbers[starts]
 
 
-def _row(analysis: StemmedWords, passage_id: int, text: str) -> tuple[int, str]:
-    prepared = analysis.prepare(text)
-    return _row_id(passage_id, len(analysis.prepared_terms(prepared))), prepared
+def _row(passage_id: int, text: str) -> tuple[int, str]:
+    prepared = STEMMED_WORDS.prepare(text)
+    return _row_id(passage_id, len(STEMMED_WORDS.prepared_terms(prepared))), prepared
 
 
 def _stored_rows(connection: apsw.Connection, tables: KeywordTables, first: int, last: int) -> PassageIds:

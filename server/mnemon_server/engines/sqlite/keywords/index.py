@@ -17,7 +17,7 @@ from mnemon_server.engines.sqlite.keywords.blocks import BlockTables
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.scoring import PassageIds, score
 from mnemon_server.engines.sqlite.query import fetch
-from mnemon_server.ranking.analysis import StemmedWords
+from mnemon_server.ranking.analysis import STEMMED_WORDS
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
@@ -37,11 +37,10 @@ class _Level(NamedTuple):
 class KeywordIndex:
     """The names of the tables, and what is done with them. Every method works within the caller's transaction."""
 
-    def __init__(self, name: str, analysis: StemmedWords) -> None:
+    def __init__(self, name: str) -> None:
         """`name` begins the names of the tables, a constant of the program."""
-        self._analysis = analysis
-        self.first = KeywordTables(name, analysis)
-        self.second = KeywordTables(f"{name}_next", analysis)
+        self.first = KeywordTables(name)
+        self.second = KeywordTables(f"{name}_next")
         self.blocks = BlockTables(name)
         self._levels = "SELECT " + ", ".join(
             f"(SELECT coalesce(max(id), -1) FROM {tables.index}_docsize),"
@@ -59,7 +58,7 @@ class KeywordIndex:
 
     def terms(self, text: str) -> list[str]:
         """All terms of a passage, in order."""
-        return self._analysis.terms(text)
+        return STEMMED_WORDS.terms(text)
 
     def insert(self, connection: apsw.Connection, texts: Mapping[int, str]) -> None:
         """Adds passages, whose ids are greater than all before."""
@@ -83,7 +82,7 @@ class KeywordIndex:
         context_weight: float = CONTEXT_WEIGHT,
     ) -> KeywordScores:
         """The passages that share a word with the query, and their scores; see `scoring.score`."""
-        words = self._analysis.query(query)
+        words = STEMMED_WORDS.query(query)
         parts = [
             blocks.read(connection, self.blocks, words.terms, json.dumps(words.terms, ensure_ascii=False), among),
             *(fts.read(connection, tables, words.terms) for tables in self._unpacked(connection)),
