@@ -39,7 +39,7 @@ from mnemon_server.services.feed.cursors import Cursors
 from mnemon_server.services.feed.feed import ChangeFeed
 
 from tests.contract.vault_suite import START, ManualClock, write
-from tests.support.watching import watching
+from tests.support.watching import messages_of, watching
 
 WAIT_S = 60.0
 
@@ -172,7 +172,7 @@ class ChangeFeedContract(ABC):
             with pytest.raises(CursorExpiredError):
                 await feed.list(ListQuery(start=Cursor(page.cursor)))
             with pytest.raises(CursorExpiredError):
-                await anext(feed.watch(WatchQuery(start=Cursor(page.cursor))))
+                await anext(messages_of(feed, WatchQuery(start=Cursor(page.cursor))))
         for page in pages[4:]:
             following = await feed.list(ListQuery(start=Cursor(page.cursor)))
             assert ids(following.changes) == [f"d{i}" for i in range(len(page.changes), 10)]
@@ -439,7 +439,7 @@ class ChangeFeedContract(ABC):
             with pytest.raises(NotServingError):
                 await waiting
         with pytest.raises(NotServingError):
-            await anext(feed.watch(WatchQuery()))
+            await anext(messages_of(feed, WatchQuery()))
 
 
 def put(

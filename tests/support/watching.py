@@ -1,12 +1,12 @@
 """A watch of the feed, read in tests as a client would read it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, nullcontext
 
 from mnemon_server.domain.changes import Change, ChangeFilter
 from mnemon_server.domain.feed import Batch, Edge, FeedMessage, Progress, Start, Started, WatchQuery
-from mnemon_server.services.feed.feed import ChangeFeed
+from mnemon_server.services.feed.feed import ChangeFeed, Watcher
 
 WAIT_S = 60.0
 
@@ -48,6 +48,22 @@ class Watching:
         return message
 
 
+class Open:
+    """The hold on a vault that stays open."""
+
+    is_lost = False
+    resting = staticmethod(nullcontext)
+
+
+def messages_of(feed: ChangeFeed, query: WatchQuery) -> AsyncGenerator[FeedMessage]:
+    """Yields the messages of a new watcher, with the changes as they are."""
+    return feed.watch(query, _same, Watcher(Open()))
+
+
+def _same(batch: Batch) -> Batch:
+    return batch
+
+
 @asynccontextmanager
 async def watching(
     feed: ChangeFeed,
@@ -62,7 +78,7 @@ async def watching(
     query = WatchQuery(
         start=start, where=where or ChangeFilter(), heartbeat_s=heartbeat_s, batch_max=batch_max, full=full
     )
-    async with aclosing(feed.watch(query)) as messages:
+    async with aclosing(messages_of(feed, query)) as messages:
         started = await anext(messages)
         assert isinstance(started, Started)
         yield Watching(messages, started)

@@ -15,7 +15,7 @@ from mnemon_server.services.vaults import VaultPool
 async def watch(
     vaults: VaultPool, tenant: str, bounds: Bounds, query: WatchQuery, render: Render, sending: Sending | None = None
 ) -> AsyncGenerator[Any, None]:
-    """Yields the messages of `ChangeFeed.watch_rendered`.
+    """Yields the messages of `ChangeFeed.watch`.
 
     Nothing happens in a closed vault. Once it is open again, for a call of the tenant or because there is room, the
     watch goes on where it was, so that it misses no change and tells none twice.
@@ -28,7 +28,7 @@ async def watch(
             try:
                 async with (
                     place as vault,
-                    aclosing(vault.feed.watch_rendered(query, render, sending, watcher)) as messages,
+                    aclosing(vault.feed.watch(query, render, watcher, sending)) as messages,
                 ):
                     async for message in messages:
                         with place.resting():

@@ -67,7 +67,6 @@ class Identities(Periodic):
         tenants: Tenants | None = None,
         certificates: bool = False,
         log_name: Callable[[str], str] = str,
-        check_s: float = CHECK_S,
     ) -> None:
         """Checks nothing yet.
 
@@ -77,9 +76,8 @@ class Identities(Periodic):
             tenants: which tenants are served; None: all.
             certificates: whether the certificate of a connection is one.
             log_name: what logs call a subject.
-            check_s: seconds between two calls of the listeners.
         """
-        super().__init__("open streams could not be checked", interval_s=check_s)
+        super().__init__("open streams could not be checked", interval_s=CHECK_S)
         self._sources = sources
         self.keys = keys
         self.tenants = tenants

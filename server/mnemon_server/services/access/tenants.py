@@ -40,9 +40,9 @@ class Tenants(Periodic):
     ids of those that were deleted, and of those that tokens have named.
     """
 
-    def __init__(self, store: TenantStore, *, clock: Clock = system_clock, refresh_s: float = REFRESH_S) -> None:
+    def __init__(self, store: TenantStore, *, clock: Clock = system_clock) -> None:
         """Reads nothing yet."""
-        super().__init__("changes of tenants could not be read", interval_s=refresh_s)
+        super().__init__("changes of tenants could not be read", interval_s=REFRESH_S)
         self._store = store
         self._clock = clock
         self._version = -1

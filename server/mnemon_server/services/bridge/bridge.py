@@ -118,19 +118,19 @@ class Bridge:
             retry_s: seconds until the first retry of what failed, which double with each retry, and the most seconds
                 between two retries.
         """
-        self._vault, events = vault, vault.events
+        self._vault = vault
         self._offload = offload
         self._retry_first_s, self._retry_max_s = retry_s
         self._ledger = BridgeLedger(vault, offload)
         pending = PendingBatches(vault, self._ledger, extractors.settings.batch, offload)
-        self._steps = BridgeSteps(vault, events, semantic, self._ledger, pending, quarantine, offload)
-        self._catch_up = BridgeCatchUp(vault, events, self._ledger, self._steps, quarantine, offload)
+        self._steps = BridgeSteps(vault, semantic, self._ledger, pending, quarantine, offload)
+        self._catch_up = BridgeCatchUp(vault, self._ledger, self._steps, quarantine, offload)
         self._queue = BridgeQueue(vault.changes)
         # What the bridge and the extraction change is changed in turn.
         self._turn = asyncio.Lock()
         reader = ConversationReader(quarantine, semantic, extractors.settings.context, offload)
         settling = BatchSettling(
-            vault, semantic, self._ledger, pending, reader, pruning or EventPruning(events, offload)
+            vault, semantic, self._ledger, pending, reader, pruning or EventPruning(vault.events, offload)
         )
         self._extractors = extractors
         self._extraction = BridgeExtraction(self._ledger, pending, reader, settling, self._turn, extractors)

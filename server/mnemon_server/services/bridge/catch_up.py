@@ -16,7 +16,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.promises.events import EventEngine, Sequences
+from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.feed import items_of_timeline
@@ -41,7 +41,6 @@ class BridgeCatchUp:
     def __init__(
         self,
         vault: Vault,
-        events: EventEngine,
         ledger: BridgeLedger,
         steps: BridgeSteps,
         quarantine: QuarantineStore,
@@ -49,7 +48,7 @@ class BridgeCatchUp:
     ) -> None:
         self._log = vault.changes
         self._records = vault.collection(SEMANTIC)
-        self._events = events
+        self._events = vault.events
         self._ledger = ledger
         self._steps = steps
         self._hides = quarantine.hides
@@ -95,7 +94,7 @@ class BridgeCatchUp:
         position, dangling = await self._offload(self._dangling, after)
         done = replace(catch_up, links_after=position)
         for scope, event_ids in dangling.items():
-            await self._steps.take_back(version, event_ids, scope, {})
+            await self._steps.take_back(version, event_ids, scope)
         await self._ledger.commit(version, lambda _, state: replace(state, catch_up=done))
 
     def _dangling(self, after: int) -> tuple[int | None, Dangling]:

@@ -10,7 +10,7 @@ from mnemon_server.domain.bridge.extraction import (
     Known,
     Turn,
 )
-from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.conversations import SPEAKER_KEY, SUMMARY_TYPE
 from mnemon_server.domain.encoding import owner_values
 from mnemon_server.domain.events import MESSAGE_TYPE, Event, EventSelection, StoredEvent
@@ -55,13 +55,11 @@ class ConversationReader:
         semantic: SemanticStore,
         limits: ContextLimits,
         offload: Offload,
-        clock: Clock = system_clock,
     ) -> None:
         self._quarantine = quarantine
         self._whole_semantic = semantic
         self._limits = limits
         self._offload = offload
-        self._clock = clock
 
     # Quarantined messages are kept from extractors, whose answers would repeat them.
 
@@ -119,7 +117,7 @@ class ConversationReader:
             scope=scope,
             conversation=conversation,
             messages=messages,
-            now=self._clock(),
+            now=system_clock(),
             content_max=content_max,
             earlier=earlier,
             known=await self._known(scope, messages),

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mnemon_server.domain.bridge.extraction import Extraction, ExtractionRequest, ExtractMode
-from mnemon_server.domain.clock import Clock, system_clock, to_microseconds
+from mnemon_server.domain.clock import system_clock, to_microseconds
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.services.bridge.conversations import ContextLimits, ConversationReader
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
@@ -65,7 +65,6 @@ class BridgeExtraction:
         settling: BatchSettling,
         turn: asyncio.Lock,
         extractors: Extractors,
-        clock: Clock = system_clock,
     ) -> None:
         """`turn` is held for every change of the bridge."""
         self._ledger = ledger
@@ -74,7 +73,6 @@ class BridgeExtraction:
         self._settling = settling
         self._turn = turn
         self._extractors = extractors
-        self._clock = clock
         self._wake = asyncio.Event()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, tuple[ExtractionRequest, Extraction]] = {}
@@ -180,7 +178,7 @@ class BridgeExtraction:
 
     def _quiet_left_s(self, batch: PendingBatch) -> float:
         """The time until it has been quiet long enough to close a batch; not positive if it has been."""
-        passed_s = (to_microseconds(self._clock()) - batch.last_us) / 1e6
+        passed_s = (to_microseconds(system_clock()) - batch.last_us) / 1e6
         # If the clock was set back, it is not waited for.
         return self._extractors.settings.batch.quiet_s - passed_s if passed_s >= 0.0 else 0.0
 

@@ -104,19 +104,19 @@ def shortened(content: str, characters_max: int) -> str:
     return words + ELLIPSIS
 
 
-def policy_violations(policy: RoutingPolicy, field: str = "policy") -> Iterable[FieldViolation]:
+def policy_violations(policy: RoutingPolicy) -> Iterable[FieldViolation]:
     """Violations in a policy."""
     for name in ("min_importance", "demoted_importance"):
-        yield from share_violations(getattr(policy, name), f"{field}.{name}")
+        yield from share_violations(getattr(policy, name), f"policy.{name}")
     if not CONTENT_MAX_MIN <= policy.content_max <= CONTENT_MAX_MAX:
-        yield FieldViolation(f"{field}.content_max", f"must be {CONTENT_MAX_MIN} to {CONTENT_MAX_MAX:,}")
+        yield FieldViolation("policy.content_max", f"must be {CONTENT_MAX_MIN} to {CONTENT_MAX_MAX:,}")
     if len(policy.event_types) > EVENT_TYPES_MAX:
-        yield FieldViolation(f"{field}.event_types", f"must be at most {EVENT_TYPES_MAX}")
+        yield FieldViolation("policy.event_types", f"must be at most {EVENT_TYPES_MAX}")
         return
     for event_type in sorted(policy.event_types):
         if not event_type:
-            yield FieldViolation(f"{field}.event_types", BLANK_PROBLEM)
-        yield from id_violations(event_type, f"{field}.event_types", EVENT_TYPE_BYTES_MAX)
+            yield FieldViolation("policy.event_types", BLANK_PROBLEM)
+        yield from id_violations(event_type, "policy.event_types", EVENT_TYPE_BYTES_MAX)
 
 
 def change_violations(change: RoutingPolicy, mask: Sequence[str]) -> Iterable[FieldViolation]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from mnemon_server.domain.bridge.extraction import Extraction, ExtractionRequest
-from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.events import Event
 from mnemon_server.domain.records import Scope
@@ -44,7 +44,6 @@ class BatchSettling:
         pending: PendingBatches,
         reader: ConversationReader,
         pruning: EventPruning,
-        clock: Clock = system_clock,
     ) -> None:
         self._vault = vault
         self._semantic = semantic
@@ -52,7 +51,6 @@ class BatchSettling:
         self._pending = pending
         self._reader = reader
         self._pruning = pruning
-        self._clock = clock
 
     async def close(self, batch: PendingBatch) -> PendingBatch:
         """Closes an open batch.
@@ -146,7 +144,7 @@ class BatchSettling:
         self._pending.apply(changed)
 
     async def _record_summary(self, batch: PendingBatch, newest: Event, scope: Scope, summary: str) -> None:
-        event = summary_event(self._summary_id(batch.sequences), newest, scope, summary, self._clock())
+        event = summary_event(self._summary_id(batch.sequences), newest, scope, summary, system_clock())
         [receipt] = await completion(self._vault.events.append([EventWrite(event, id_is_new=False)]))
         if isinstance(receipt, MnemonError):
             raise receipt

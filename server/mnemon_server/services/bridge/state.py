@@ -74,27 +74,11 @@ class State:
         counts = summed(self.skipped, skipped or {})
         return replace(self, routed=self.routed + routed, linked=self.linked + linked, skipped=counts)
 
-    def extracting(
-        self,
-        *,
-        waiting: int = 0,
-        messages: int = 0,
-        statements: int = 0,
-        refused: Mapping[str, int] | None = None,
-        calls: int = 0,
-        tokens: int = 0,
-    ) -> "State":
+    def extracting(self, *, refused: Mapping[str, int] | None = None, **more: int) -> "State":
         """The state with these counts of the extraction added."""
         before = self.extraction
-        after = ExtractionCounts(
-            waiting=before.waiting + waiting,
-            messages=before.messages + messages,
-            statements=before.statements + statements,
-            refused=summed(before.refused, refused or {}),
-            calls=before.calls + calls,
-            tokens=before.tokens + tokens,
-        )
-        return replace(self, extraction=after)
+        counts = {name: getattr(before, name) + count for name, count in more.items()}
+        return replace(self, extraction=replace(before, refused=summed(before.refused, refused or {}), **counts))
 
 
 def summed(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:

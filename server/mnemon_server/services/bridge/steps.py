@@ -16,7 +16,6 @@ from mnemon_server.domain.errors import (
     TooManyRequestsError,
 )
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.promises.events import EventEngine
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.background.offload import Offload
 from mnemon_server.services.bridge.feed import FOLLOWED, items_of_log, runs_of, suspension_of
@@ -48,7 +47,6 @@ class BridgeSteps:
     def __init__(
         self,
         vault: Vault,
-        events: EventEngine,
         semantic: SemanticStore,
         ledger: BridgeLedger,
         pending: PendingBatches,
@@ -57,7 +55,7 @@ class BridgeSteps:
     ) -> None:
         self._vault = vault
         self._log = vault.changes
-        self._events = events
+        self._events = vault.events
         self._semantic = semantic
         self._records = vault.collection(SEMANTIC)
         self._ledger = ledger
@@ -117,10 +115,6 @@ class BridgeSteps:
             start += saved
             self._attempts, self._batch_max = 0, min(2 * self._batch_max, BATCH_MAX)
         return True
-
-    async def take_back(self, version: int, event_ids: Sequence[str], scope: Scope, progress: dict[str, Any]) -> None:
-        """Reconciles statements with pruned events of one user and persona."""
-        await self._take_back(version, event_ids, scope, RECORD_ID, progress)
 
     async def _handle(self, version: int, run: list[Change], end: int) -> bool:
         """Handles changes of one kind; returns whether the next ones can be handled, without reading again."""
@@ -183,14 +177,15 @@ class BridgeSteps:
     async def _reconcile(self, version: int, change: Change, *, is_ahead: bool = False) -> None:
         event_ids = [event_id for event_id, _ in details_of(change)["events"]]
         state = self._ledger.state
-        progress: dict[str, Any] = {"position": change.sequence}
+        progress = {"position": change.sequence}
         if is_ahead:
             progress = {"ahead": change.sequence, "ahead_pruned": state.ahead_pruned + 1}
-        await self._take_back(version, event_ids, change.scope, change.record_id, progress)
+        await self.take_back(version, event_ids, change.scope, record_id=change.record_id, **progress)
 
-    async def _take_back(
-        self, version: int, event_ids: Sequence[str], scope: Scope, record_id: str, progress: dict[str, Any]
+    async def take_back(
+        self, version: int, event_ids: Sequence[str], scope: Scope, *, record_id: str = RECORD_ID, **progress: int
     ) -> None:
+        """Reconciles statements with pruned events of one user and persona; `progress` has fields of the state."""
         memory_ids = await self._offload(linked_to, self._records, event_ids, scope.user)
         if not memory_ids:
             self._ledger.move(**progress)
@@ -203,7 +198,7 @@ class BridgeSteps:
             if done.event_ids:
                 details = json.dumps(_audit(done), ensure_ascii=False)
                 tx.note_change(ChangeType.BRIDGE_RECONCILED, record_id, scope=scope, details=details)
-            return replace(_counted(state, done), **progress)
+            return replace(_counted(state, done), **progress)  # type: ignore[arg-type]
 
         await self._ledger.commit(version, program)
         log.info(

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.conflicts import DetectionConfig, Relation, SignalType
 from mnemon_server.domain.errors import RuleNotFoundError
 from mnemon_server.domain.semantic import ConflictPolicy, SemanticMemory
@@ -101,11 +101,9 @@ class JudgeDesk:
 class Advisor:
     """Gets the judge's answers about new statements of a vault."""
 
-    def __init__(
-        self, records: RecordEngine, rules: RuleStore, desk: JudgeDesk, offload: Offload, clock: Clock = system_clock
-    ) -> None:
+    def __init__(self, records: RecordEngine, rules: RuleStore, desk: JudgeDesk, offload: Offload) -> None:
         self._records, self._rules = records, rules
-        self._desk, self._offload, self._clock = desk, offload, clock
+        self._desk, self._offload = desk, offload
         self._failures = Counter[str]()
 
     def over(self, records: RecordEngine) -> "Advisor":
@@ -139,7 +137,7 @@ class Advisor:
     def _proposed(self, new: NewSemantic) -> list[SemanticMemory]:
         if new.policy is ConflictPolicy.IGNORE:
             return []
-        candidate = as_candidate(new, self._clock())
+        candidate = as_candidate(new, system_clock())
         try:
             detection = find_rule(self._rules.rules_in(), new.rule, candidate).detection
         except RuleNotFoundError:

@@ -1,7 +1,7 @@
 """Merges two statements into one: their contents and all their other fields."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -182,7 +182,7 @@ def merge(
     content may become twice as long as a statement allows.
     """
     strategy = _content_strategy(first, second, config)
-    merged = _CONTENTS[strategy](first, second, config)
+    merged = _merged_content(strategy, first, second, config)
     importance = _importance(first.importance, second.importance, config)
     keywords = _keywords(first.keywords, second.keywords, config.keywords_strategy)
     memory = SemanticMemory(
@@ -216,12 +216,16 @@ def _content_strategy(first: SemanticMemory, second: SemanticMemory, config: Mer
     return ContentStrategy.SUMMARIZE if exceeds(alike, SUMMARIZED_ABOVE) else ContentStrategy.CONCATENATE
 
 
-def _concatenated(first: SemanticMemory, second: SemanticMemory, config: MergeConfig) -> Deduplicated:
-    return _joined(first.content, second.content, config)
-
-
-def _replaced(_: SemanticMemory, second: SemanticMemory, __: MergeConfig) -> Deduplicated:
-    return Deduplicated(second.content)
+def _merged_content(
+    strategy: ContentStrategy, first: SemanticMemory, second: SemanticMemory, config: MergeConfig
+) -> Deduplicated:
+    match strategy:
+        case ContentStrategy.REPLACE:
+            return Deduplicated(second.content)
+        case ContentStrategy.SUMMARIZE:
+            return _summarized(first, second, config)
+        case _:
+            return _joined(first.content, second.content, config)
 
 
 def _summarized(first: SemanticMemory, second: SemanticMemory, config: MergeConfig) -> Deduplicated:
@@ -230,13 +234,6 @@ def _summarized(first: SemanticMemory, second: SemanticMemory, config: MergeConf
     combined = _without_repetitions(f"{first.content}\n{second.content}", config)
     about = ", ".join(_common_keywords(first, second))
     return replace(combined, text=f"{about}\n{combined.text}") if about else combined
-
-
-_CONTENTS: Mapping[ContentStrategy, Callable[[SemanticMemory, SemanticMemory, MergeConfig], Deduplicated]] = {
-    ContentStrategy.CONCATENATE: _concatenated,
-    ContentStrategy.REPLACE: _replaced,
-    ContentStrategy.SUMMARIZE: _summarized,
-}
 
 
 def _joined(first: str, second: str, config: MergeConfig) -> Deduplicated:

@@ -1,10 +1,10 @@
 """The conflict service: finds, arbitrates, previews and merges conflicts, lists decisions and undoes them."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,11 +15,11 @@ from mnemon_server.domain.conflicts import (
     CONFLICTS_DEFAULT,
     CONFLICTS_MAX,
     ContentStrategy,
-    Decision,
     DecisionPage,
     MergeStatistics,
 )
-from mnemon_server.domain.errors import DecisionNotFoundError, FieldViolation
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.rules import RULE_NAME_BYTES_MAX, ResolvedRule, RuleDict
 from mnemon_server.domain.semantic import (
     Arbitrated,
@@ -53,7 +53,7 @@ from mnemon_server.services.conflicts.statements import (
     pair_violations,
     reference_violations,
 )
-from mnemon_server.services.conflicts.undo import unmerge
+from mnemon_server.services.conflicts.undo import find_decision, unmerge
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.rules.overrides import overridden
 from mnemon_server.services.rules.store import RuleStore
@@ -64,92 +64,9 @@ from mnemon_server.services.semantic.stored_form import given_statement, to_sema
 from mnemon_server.services.semantic.vectors import is_read
 from mnemon_server.services.writing.writes import request_key, vector_violations
 
-# Merges and their undoing as transactions, and the stored answers for repeated calls: ids, no text.
+READER_THREADS = 4
 
-
-class ConflictChanges:
-    """Changes stored statements and decisions; any number of calls at the same time."""
-
-    def __init__(self, vault: Vault, rules: RuleStore, offload: Offload) -> None:
-        self._vault = vault
-        self._rules = rules
-        self._offload = offload
-
-    async def merge(self, first: MemoryRef, second: MemoryRef, terms: MergeTerms, request_id: str) -> MergedMemories:
-        """See `merge_stored`. A replay gets the current statement and decision."""
-        merged: MergedMemories | None = None
-
-        def program(tx: VaultTransaction) -> str:
-            nonlocal merged
-            merged = merge_stored(tx, self._rules.rules_in(tx), first, second, terms)
-            return _merge_answer(merged)
-
-        changes = json.dumps(terms.changes, sort_keys=True, default=repr)
-        named = [[each.memory_id, each.expected_revision] for each in (first, second)]
-        key = request_key(request_id, "merge", named, terms.rule, changes)
-        receipt = await completion(self._vault.transact(program, request=key))
-        if merged is None:
-            return await self._offload(self._merge_again, json.loads(receipt.answer))
-        return merged
-
-    async def unmerge(self, memory_id: str, decision_id: str, request_id: str) -> Unmerged:
-        """See `unmerge`. A replay gets the current statements and decision."""
-        unmerged: Unmerged | None = None
-
-        def program(tx: VaultTransaction) -> str:
-            nonlocal unmerged
-            unmerged = unmerge(tx, memory_id=memory_id, decision_id=decision_id)
-            return _unmerge_answer(unmerged)
-
-        key = request_key(request_id, "unmerge", memory_id, decision_id)
-        receipt = await completion(self._vault.transact(program, request=key))
-        if unmerged is None:
-            return await self._offload(self._unmerge_again, json.loads(receipt.answer))
-        return unmerged
-
-    def _merge_again(self, answer: dict[str, Any]) -> MergedMemories:
-        memory = find_statement(self._vault.collection(SEMANTIC), answer["memory"])
-        return MergedMemories(
-            memory=replace(memory, embedding=None),
-            statistics=MergeStatistics(**answer["statistics"]),
-            content_strategy=ContentStrategy(answer["content_strategy"]),
-            decision=self._decision(answer["decision"]),
-            rule=answer["rule"],
-        )
-
-    def _unmerge_again(self, answer: dict[str, Any]) -> Unmerged:
-        restored = self._vault.collection(SEMANTIC).get_documents(answer["restored"])
-        return Unmerged(
-            restored=tuple(to_semantic(document) for document in restored if document),
-            removed_id=answer["removed"],
-            decision=self._decision(answer["decision"]),
-        )
-
-    def _decision(self, decision_id: str) -> Decision:
-        [document] = self._vault.collection(DECISIONS).get_documents([decision_id])
-        if document is None:
-            raise DecisionNotFoundError(decision_id)
-        return stored_decision(document)
-
-
-def _merge_answer(merged: MergedMemories) -> str:
-    answer = {
-        "memory": merged.memory.memory_id,
-        "statistics": asdict(merged.statistics),
-        "content_strategy": merged.content_strategy,
-        "decision": merged.decision.decision_id if merged.decision else "",
-        "rule": merged.rule,
-    }
-    return json.dumps(answer)
-
-
-def _unmerge_answer(unmerged: Unmerged) -> str:
-    answer = {
-        "restored": [memory.memory_id for memory in unmerged.restored],
-        "removed": unmerged.removed_id,
-        "decision": unmerged.decision.decision_id,
-    }
-    return json.dumps(answer)
+Changed = TypeVar("Changed", MergedMemories, Unmerged)
 
 
 class ConflictStore:
@@ -163,7 +80,6 @@ class ConflictStore:
         rules: RuleStore,
         advisor: Advisor | None = None,
         clock: Clock = system_clock,
-        reader_threads: int = 4,
     ) -> None:
         """The vault and the rules belong to the caller.
 
@@ -173,22 +89,21 @@ class ConflictStore:
             rules: the merge rules of the vault.
             advisor: asks a judge for previews; None if there is none.
             clock: gives the time of statements that are not stored.
-            reader_threads: reads at the same time.
         """
         self._dimension = embedder.model.dimension
         self._embedder = embedder
         self._rules = rules
         self._clock = clock
-        self._offload = Offload(reader_threads, "conflict-reader")
+        self._offload = Offload(READER_THREADS, "conflict-reader")
         self._use(vault, UNBOUNDED, advisor)
 
     def _use(self, vault: Vault, bounds: Bounds, advisor: Advisor | None) -> None:
         self._advisor = advisor
+        self._vault = vault
         self._records, self._decisions = vault.collection(SEMANTIC), vault.collection(DECISIONS)
         self._statements = Statements(
             self._records, self._embedder, clock=self._clock, offload=self._offload, bounds=bounds
         )
-        self._changes = ConflictChanges(vault, self._rules, self._offload)
 
     def over(self, vault: Vault, bounds: Bounds) -> "ConflictStore":
         """The same store over the part of the vault within bounds, with all rules. It shares the threads; close this
@@ -344,7 +259,14 @@ class ConflictStore:
         )
         terms = MergeTerms(rule, merge)
         if first.memory is None and not dry_run:
-            return await self._changes.merge(first, second, terms, request_id)
+            changes = json.dumps(merge, sort_keys=True, default=repr)
+            named = [[each.memory_id, each.expected_revision] for each in (first, second)]
+            return await self._change(
+                lambda tx: merge_stored(tx, self._rules.rules_in(tx), first, second, terms),
+                _merge_answer,
+                self._merge_again,
+                request_key(request_id, "merge", named, rule, changes),
+            )
         one, other = await self._statements.find(first), await self._statements.find(second)
         return await self._offload(lambda: merge_unstored(self._rules.rules_in(), one, other, terms))
 
@@ -357,17 +279,75 @@ class ConflictStore:
             InvalidArgumentError: not exactly one of the two ids is given.
         """
         refuse([*_target_violations(memory_id, decision_id), *request_id_violations(request_id)])
-        return await self._changes.unmerge(memory_id, decision_id, request_id)
+        return await self._change(
+            lambda tx: unmerge(tx, memory_id=memory_id, decision_id=decision_id),
+            _unmerge_answer,
+            self._unmerge_again,
+            request_key(request_id, "unmerge", memory_id, decision_id),
+        )
 
     async def aclose(self) -> None:
         """Waits for the reads that have begun; calls after it fail. The vault stays open."""
         await self._offload.aclose()
+
+    async def _change(
+        self,
+        program: Callable[[VaultTransaction], Changed],
+        answer_of: Callable[[Changed], dict[str, Any]],
+        again: Callable[[dict[str, Any]], Changed],
+        request: RequestKey | None,
+    ) -> Changed:
+        """The result of a program. A replay gets what is stored now of what the first answer names."""
+        done: list[Changed] = []
+
+        def run(tx: VaultTransaction) -> str:
+            done[:] = [program(tx)]
+            return json.dumps(answer_of(done[0]))
+
+        receipt = await completion(self._vault.transact(run, request=request))
+        return done[0] if done else await self._offload(again, json.loads(receipt.answer))
+
+    def _merge_again(self, answer: dict[str, Any]) -> MergedMemories:
+        memory = find_statement(self._records, answer["memory"])
+        return MergedMemories(
+            memory=replace(memory, embedding=None),
+            statistics=MergeStatistics(**answer["statistics"]),
+            content_strategy=ContentStrategy(answer["content_strategy"]),
+            decision=find_decision(self._decisions, answer["decision"]),
+            rule=answer["rule"],
+        )
+
+    def _unmerge_again(self, answer: dict[str, Any]) -> Unmerged:
+        restored = self._records.get_documents(answer["restored"])
+        return Unmerged(
+            restored=tuple(to_semantic(document) for document in restored if document),
+            removed_id=answer["removed"],
+            decision=find_decision(self._decisions, answer["decision"]),
+        )
 
     def _plan(self, new: NewSemantic) -> Plan:
         return plan_save(self._records, self._rules.rules_in(), new, now=self._clock())
 
     def _rule(self, name: str, candidate: SemanticMemory, section: str, changes: RuleDict | None) -> ResolvedRule:
         return overridden(find_rule(self._rules.rules_in(), name, candidate), section, changes)
+
+
+def _merge_answer(merged: MergedMemories) -> dict[str, Any]:
+    return {
+        "memory": merged.memory.memory_id,
+        "statistics": asdict(merged.statistics),
+        "content_strategy": merged.content_strategy,
+        "decision": merged.decision.decision_id if merged.decision else "",
+        "rule": merged.rule,
+    }
+
+
+def _unmerge_answer(unmerged: Unmerged) -> dict[str, Any]:
+    return {
+        "restored": [memory.memory_id for memory in unmerged.restored],
+        "removed": unmerged.removed_id,
+        "decision": unmerged.decision.decision_id,
+    }
 
 
 def _limit_violations(limit: int) -> Iterable[FieldViolation]:

@@ -15,7 +15,7 @@ from mnemon_server.services.conflicts.statements import find_statement
 from mnemon_server.services.conflicts.superseding import DecisionNotes, restore
 from mnemon_server.services.semantic.decisions import decisions_about, stored_decision
 from mnemon_server.services.semantic.pruning import UNMERGED, prune_details
-from mnemon_server.services.semantic.stored_form import to_semantic
+from mnemon_server.services.semantic.stored_form import DocumentReader, to_semantic
 
 
 def unmerge(tx: VaultTransaction, *, memory_id: str = "", decision_id: str = "") -> Unmerged:
@@ -25,7 +25,7 @@ def unmerge(tx: VaultTransaction, *, memory_id: str = "", decision_id: str = "")
         MemoryNotFoundError, DecisionNotFoundError: the id is unknown.
         InvalidOperationError: nothing was decided, it was undone already, or a later decision depends on it.
     """
-    decision = _decision(tx, decision_id) if decision_id else _merge_of(tx, memory_id)
+    decision = find_decision(tx.collection(DECISIONS), decision_id) if decision_id else _merge_of(tx, memory_id)
     given_way = _given_way(decision)
     _refuse_undone(decision, given_way)
     records = tx.collection(SEMANTIC)
@@ -41,8 +41,9 @@ def unmerge(tx: VaultTransaction, *, memory_id: str = "", decision_id: str = "")
     return Unmerged(restored=restored, removed_id=removed_id, decision=reverted)
 
 
-def _decision(tx: VaultTransaction, decision_id: str) -> Decision:
-    [document] = tx.collection(DECISIONS).get_documents([decision_id])
+def find_decision(decisions: DocumentReader, decision_id: str) -> Decision:
+    """A stored decision. DecisionNotFoundError if it does not exist."""
+    [document] = decisions.get_documents([decision_id])
     if document is None:
         raise DecisionNotFoundError(decision_id)
     return stored_decision(document)

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from mnemon_server.domain.access.grants import subject_users
-from mnemon_server.domain.clock import EPOCH, Clock
+from mnemon_server.domain.clock import EPOCH, system_clock
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.documents import Document, DocumentFilter
 from mnemon_server.domain.encoding import document_matches
@@ -59,10 +59,9 @@ class Selection(Protocol):
 class TargetSelection:
     """The records that a request names."""
 
-    def __init__(self, vault: Vault, target: EraseTarget, clock: Clock) -> None:
+    def __init__(self, vault: Vault, target: EraseTarget) -> None:
         self._vault = vault
         self._target = target
-        self._clock = clock
 
     def documents(self, kind: RecordKind, *, vectors: bool = False) -> Iterator[list[Document]]:
         """See Selection."""
@@ -124,7 +123,7 @@ class TargetSelection:
             case RecordKind.DOCUMENT:
                 made = strict_filter(DocumentFilter(scope=scope, expression=expression))
             case RecordKind.MEMORY:
-                made = memory_filter(MemoryFilter(scope=scope, expression=expression), _CONFIDENCE, self._clock())
+                made = memory_filter(MemoryFilter(scope=scope, expression=expression), _CONFIDENCE, system_clock())
             case RecordKind.FACT:
                 made = matching(FactFilter(namespace=None, subtree=True, where=expression))
             case _:

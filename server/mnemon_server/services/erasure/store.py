@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.clock import Clock, system_clock, to_microseconds
+from mnemon_server.domain.clock import system_clock, to_microseconds
 from mnemon_server.domain.documents import DocumentFilter
 from mnemon_server.domain.erasure import (
     RECEIPTS,
@@ -163,7 +163,6 @@ class Eraser:
         embedder: EmbeddingBatcher,
         sign: Sign,
         offload: Offload,
-        clock: Clock = system_clock,
     ) -> None:
         """Erases nothing yet.
 
@@ -174,7 +173,6 @@ class Eraser:
             embedder: keeps vectors of earlier texts, which it must forget.
             sign: signs receipts.
             offload: runs the reads.
-            clock: the time of an erasure.
         """
         self._vault = vault
         self._pruning = pruning
@@ -182,7 +180,6 @@ class Eraser:
         self._embedder = embedder
         self._sign = sign
         self._offload = offload
-        self._clock = clock
         self._turn = asyncio.Lock()
         self._runs: dict[asyncio.Task[ErasureReceipt], _Run] = {}
 
@@ -222,7 +219,7 @@ class Eraser:
             IndexWarmingError: the timeline is not loaded yet.
         """
         refuse([*erasure_violations(request)])
-        selection = TargetSelection(self._vault, request.target, self._clock)
+        selection = TargetSelection(self._vault, request.target)
         if request.dry_run:
             refuse(await self._offload(selection.unmet))
             yield EraseCounts(dict((await self._survey(Names(b""), selection, None)).counts))
@@ -412,7 +409,7 @@ class Eraser:
     def _said(self, job: Job, proof: Proof, out_of_reach: Sequence[str], traces: dict[str, int]) -> dict[str, Any]:
         return {
             "begin_time": job.time.isoformat(),
-            "end_time": self._clock().isoformat(),
+            "end_time": system_clock().isoformat(),
             "subject": dict(job.subject),
             "revoke_keys": job.revoke_keys,
             "counts": {**job.counts, **traces},
@@ -447,7 +444,7 @@ class Eraser:
         head = self._vault.changes.state().head_time
         earlier = [*self._vault.values(RECEIPTS)]
         last = int(earlier[-1].removeprefix(RECEIPTS)) if earlier else 0
-        now = max(self._clock(), head) if head else self._clock()
+        now = max(system_clock(), head) if head else system_clock()
         return max(to_microseconds(now), last + 1)
 
     def _erased_in(self, job: Job) -> set[bytes]:

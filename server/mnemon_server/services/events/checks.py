@@ -129,19 +129,19 @@ def limit_violations(limit: int, field: str) -> Iterable[FieldViolation]:
         yield FieldViolation(field, f"must be 1 to {LIMIT_MAX:,}")
 
 
-def selection_violations(where: EventSelection, field: str = "filter") -> Iterable[FieldViolation]:
+def selection_violations(where: EventSelection) -> Iterable[FieldViolation]:
     """Violations in a selection of events; a problem with its times is named with the field "range"."""
-    yield from scope_violations(where.scope, f"{field}.scope")
+    yield from scope_violations(where.scope, "filter.scope")
     if len(where.event_types) > EVENT_TYPES_MAX:
-        yield FieldViolation(f"{field}.event_types", f"must be at most {EVENT_TYPES_MAX}")
+        yield FieldViolation("filter.event_types", f"must be at most {EVENT_TYPES_MAX}")
     else:
         for event_type in where.event_types:
-            yield from id_violations(event_type, f"{field}.event_types", EVENT_TYPE_BYTES_MAX)
+            yield from id_violations(event_type, "filter.event_types", EVENT_TYPE_BYTES_MAX)
     if where.min_importance is not None:
-        yield from share_violations(where.min_importance, f"{field}.min_importance")
-    yield from id_violations(where.conversation, f"{field}.conversation", CONVERSATION_BYTES_MAX)
+        yield from share_violations(where.min_importance, "filter.min_importance")
+    yield from id_violations(where.conversation, "filter.conversation", CONVERSATION_BYTES_MAX)
     if where.expression is not None:
-        yield from expression_violations(where.expression, FILTER_FIELDS, f"{field}.filter")
+        yield from expression_violations(where.expression, FILTER_FIELDS, "filter.filter")
     yield from _range_violations(where.start, where.end)
 
 

@@ -9,7 +9,6 @@ from mnemon_server.domain.events import EventReceipt
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.background.health_signal import (
     CRITICAL,
-    LOOK_EVERY_S,
     HealthSignal,
     Problem,
     Subject,
@@ -43,7 +42,6 @@ class EventsHealth:
         write_latency: WriteLatency,
         offload: Offload,
         reporters: Iterable[str] = (),
-        look_every_s: float = LOOK_EVERY_S,
     ) -> None:
         """Starts without problems.
 
@@ -52,13 +50,12 @@ class EventsHealth:
             write_latency: the time to store an event should not exceed it.
             offload: runs the reads of the vault.
             reporters: who will report; a problem that the log named before a restart stands until they do.
-            look_every_s: seconds between two checks for problems, and between two attempts to log them.
         """
         self._pressure = WritePressure(write_latency)
         self._failure: MnemonError | None = None
         self._unheard = set(reporters)
         self._reported: dict[str, Problem] = {}
-        self._signal = HealthSignal(vault, SUBJECT, self._problems, offload=offload, look_every_s=look_every_s)
+        self._signal = HealthSignal(vault, SUBJECT, self._problems, offload=offload)
 
     def append(self, events: int) -> AbstractContextManager[None]:
         """Measures the time in which this many events are stored."""

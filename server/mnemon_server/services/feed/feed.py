@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -21,7 +21,6 @@ from mnemon_server.domain.feed import (
     ChangePage,
     Cursor,
     Edge,
-    FeedMessage,
     ListQuery,
     Progress,
     Record,
@@ -119,20 +118,10 @@ class Place(Protocol):
         """A context during which the watcher pauses."""
 
 
-class _Always:
-    """The hold on a vault that stays open."""
-
-    is_lost = False
-    resting = staticmethod(nullcontext)
-
-
-_ALWAYS = _Always()
-
-
 class Watcher:
     """The progress of a watcher, kept while its vault is closed and reopened."""
 
-    def __init__(self, place: Place = _ALWAYS) -> None:
+    def __init__(self, place: Place) -> None:
         """A watcher that has not started."""
         self.place = place
         self.cursor = ""
@@ -205,39 +194,30 @@ class ChangeFeed:
         part._bounds, part._records = bounds, ChangeRecords(readers)
         return part
 
-    def watch(self, query: WatchQuery) -> AsyncGenerator[FeedMessage, None]:
-        """Yields Started, and then every matching change after the start, once and in order. Does not end by itself.
+    async def watch(
+        self, query: WatchQuery, render: Render, watcher: Watcher, sending: Sending | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Yields Started, and then all matching changes after the start, once and in order, until the vault is lost.
 
         Every change that is committed after Started was yielded is included. A start time before the oldest change
         that is kept means that change; `retained_since` tells its time.
+
+        Args:
+            query: what to watch.
+            render: makes the message that is yielded of a batch; called once for all watchers that get the same.
+            watcher: goes on where it is.
+            sending: where messages must fit. Until they do, the watcher holds nothing, and reads once more afterwards.
+                None: they always fit.
 
         Raises:
             InvalidCursorError: the cursor is damaged, forged, or from another vault.
             CursorExpiredError: changes after the cursor are no longer kept, which may also happen while watching; or
                 the cursor is ahead of the newest change, since an older copy of the vault was restored.
             InvalidArgumentError: the start time is in the future.
-        """
-        return self.watch_rendered(query, _as_it_is)
-
-    async def watch_rendered(
-        self, query: WatchQuery, render: Render, sending: Sending | None = None, watcher: Watcher | None = None
-    ) -> AsyncGenerator[Any, None]:
-        """Like `watch`, but yields `render(batch)` instead of each batch; rendered once for all that get the same.
-
-        Args:
-            query: what to watch.
-            render: makes the bytes of a message.
-            sending: where these must fit. Until they do, the watcher holds nothing, and reads once more afterwards.
-                None: they always fit.
-            watcher: goes on where it is, and says when it lost its vault, which is the end. None: a new one that keeps
-                its vault.
-
-        Raises:
             SlowReaderError: messages that are not read took all memory for too long.
         """
         loop = asyncio.get_running_loop()
         query = replace(query, where=replace(query.where, bounds=self._bounds))
-        watcher = watcher or Watcher()
         with self._tail.followed(), _Ahead(self._tail) as ahead:
             if not watcher.cursor:
                 yield await self._begun(watcher, query)
@@ -434,10 +414,6 @@ def _rendered(step: _Step, render: Render) -> _Step:
         return step
     rendered = render(Batch(step.cursor, step.changes, step.records, step.caught_up))
     return replace(step, changes=(), records=(), rendered=rendered)
-
-
-def _as_it_is(batch: Batch) -> Batch:
-    return batch
 
 
 def _cut(changes: Sequence[Change], limit: int, step: _Step) -> _Step:

@@ -22,7 +22,7 @@ from mnemon_server.domain.access.grants import (
     owns,
     subjects_of,
 )
-from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.collections import GRANTS
 from mnemon_server.domain.errors import InvalidOperationError, MnemonError, PermissionDeniedError
 from mnemon_server.domain.filters import AllOf, Condition, NoneOf, Operator, RecordFilter
@@ -48,11 +48,10 @@ class GrantStore(Periodic):
     A grant that has expired does not exist any more.
     """
 
-    def __init__(self, vault: Vault, *, clock: Clock = system_clock, refresh_s: float = REFRESH_S) -> None:
+    def __init__(self, vault: Vault) -> None:
         """The vault belongs to the caller."""
-        super().__init__("grants could not be read", interval_s=refresh_s)
+        super().__init__("grants could not be read", interval_s=REFRESH_S)
         self._vault = vault
-        self._clock = clock
         self._records = vault.collection(GRANTS)
         self._sequence = -1
         self._grants: _Placed = {}
@@ -69,7 +68,7 @@ class GrantStore(Periodic):
         """A caller's bounds with what was granted to it."""
         if not self._of_subject:
             return bounds
-        now = self._clock()
+        now = system_clock()
         found = [
             grant.share
             for subject in subjects_of(bounds.holder, bounds)
@@ -103,7 +102,7 @@ class GrantStore(Periodic):
             PermissionDeniedError: the caller may not grant that.
         """
         _check_may_manage(caller)
-        now = self._clock()
+        now = system_clock()
         grant = replace(grant, created_at=now, granted_by=caller.subject)
         refuse([*grant_violations(grant), *end_violations(grant.expires_at, now)])
         if not is_manager(caller) and not owns(caller.bounds, grant.share):
@@ -142,7 +141,7 @@ class GrantStore(Periodic):
                 raise GrantNotFoundError(grant_id)
             grant = to_grant(stored)
             if grant.accepted_at is None:
-                accepted = replace(grant, accepted_at=self._clock())
+                accepted = replace(grant, accepted_at=system_clock())
                 _check_room(records, accepted)
                 records.put_document(DocumentWrite(document=to_document(accepted), passages=(), change=None))
 
@@ -178,7 +177,7 @@ class GrantStore(Periodic):
         raise GrantNotFoundError(grant_id)
 
     def _is_seen(self, caller: Principal, grant: Grant) -> bool:
-        if grant.has_ended(self._clock()):
+        if grant.has_ended(system_clock()):
             return False
         return (
             is_manager(caller)

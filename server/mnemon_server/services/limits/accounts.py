@@ -91,7 +91,7 @@ class Bucket:
 class Account:
     """The use of a tenant, or of a caller, and its quotas. Belongs to one event loop."""
 
-    __slots__ = ("_calls", "_embedding", "_now", "_quotas", "parent", "subject", "usage")
+    __slots__ = ("_all", "_calls", "_embedding", "_now", "_quotas", "parent", "subject", "usage")
 
     def __init__(self, subject: str, quotas: Quotas, *, parent: "Account | None" = None, now: Clock) -> None:
         """Has used nothing yet.
@@ -103,6 +103,7 @@ class Account:
             now: the time, in seconds.
         """
         self.subject, self.parent, self.usage = subject, parent, Usage()
+        self._all: tuple[Account, ...] = (self,) if parent is None else (parent, self)
         self._now = now
         self._limit(quotas)
 
@@ -133,18 +134,17 @@ class Account:
         Raises:
             QuotaExceededError: a quota of the caller or of the tenant is used up. Then nothing is counted as used.
         """
-        accounts = (self,) if self.parent is None else (self.parent, self)
         try:
-            for account in accounts:
+            for account in self._all:
                 if account._quotas is not UNLIMITED:
                     account._require_call(single=single)
             if stores:
                 self.require_space()
         except QuotaExceededError:
-            for account in accounts:
+            for account in self._all:
                 account.usage.refused_calls += 1
             raise
-        for account in accounts:
+        for account in self._all:
             account._calls.spend(1)
             usage = account.usage
             usage.calls += 1
@@ -155,15 +155,13 @@ class Account:
 
     def end(self, *, single: bool, held: int = 0) -> None:
         """Counts a call that has ended, with the bytes that it held until now."""
-        account: Account | None = self
-        while account is not None:
+        for account in self._all:
             usage = account.usage
             if single:
                 usage.concurrent_calls -= 1
             else:
                 usage.open_streams -= 1
             usage.request_bytes -= held
-            account = account.parent
 
     def hold(self, size: int) -> None:
         """Counts bytes that a call holds in memory, until `give` or `end`.
@@ -171,17 +169,16 @@ class Account:
         Raises:
             QuotaExceededError: with them, it would be more than the quota. What comes alone always passes.
         """
-        account: Account | None = self
-        while account is not None:
+        for account in reversed(self._all):
             limit, used = account._quotas.mib_in_flight, account.usage.bytes_in_flight
             if limit is not None and used and used + size > limit * MIB:
                 raise account._exceeded("mib_in_flight", limit, (used + size) / MIB, RETRY_AFTER_S)
-            account = account.parent
-        self._count_bytes(size)
+        self.give(-size)
 
     def give(self, size: int) -> None:
         """Counts bytes that are no longer held."""
-        self._count_bytes(-size)
+        for account in self._all:
+            account.usage.request_bytes -= size
 
     @property
     def limits_space(self) -> bool:
@@ -199,17 +196,13 @@ class Account:
 
     def count_answer(self, size: int) -> None:
         """Counts memory that an answer takes, or gives back if it is negative. For one thread at a time."""
-        account: Account | None = self
-        while account is not None:
+        for account in self._all:
             account.usage.answer_bytes += size
-            account = account.parent
 
     def count_unread(self, size: int) -> None:
         """Counts memory that a message takes which is sent, or gives back if it is negative."""
-        account: Account | None = self
-        while account is not None:
+        for account in self._all:
             account.usage.unread_bytes += size
-            account = account.parent
 
     def require_embedding(self) -> None:
         """Raises QuotaExceededError if the model has run as long as it may for now. Any thread may call it."""
@@ -221,12 +214,6 @@ class Account:
         """Counts seconds for which the model ran. For one thread at a time."""
         self.usage.embedding_seconds += seconds
         self._embedding.spend(seconds)
-
-    def _count_bytes(self, size: int) -> None:
-        account: Account | None = self
-        while account is not None:
-            account.usage.request_bytes += size
-            account = account.parent
 
     def _require_call(self, *, single: bool) -> None:
         quotas, usage = self._quotas, self.usage

@@ -226,8 +226,8 @@ class _AbpParse:
         index = self._scanner.index
         return _MARKER.match(self._text, self._starts[index]) if index < len(self._starts) else None
 
-    def _out_of_place(self, marker: re.Match[str], reason: str, tool: str = "") -> None:
-        self._findings.problem(marker.start(), reason, tool)
+    def _out_of_place(self, marker: re.Match[str], reason: str) -> None:
+        self._findings.problem(marker.start(), reason)
         self._findings.boundaries_broken = True
 
     def _block(self, marker: re.Match[str]) -> None:

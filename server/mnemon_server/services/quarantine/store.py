@@ -16,7 +16,7 @@ from mnemon_server.domain.access.quarantine import (
     to_text,
     with_unnamed,
 )
-from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.errors import FieldViolation, InvalidOperationError
 from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.filters import AllOf, RecordFilter
@@ -45,26 +45,17 @@ class ShownVault(Vault, Protocol):
 class QuarantineStore:
     """The quarantines of a vault. Belongs to one event loop."""
 
-    def __init__(
-        self,
-        vault: Vault,
-        within: Callable[[Vault, Bounds], ShownVault],
-        offload: Offload,
-        *,
-        clock: Clock = system_clock,
-    ) -> None:
+    def __init__(self, vault: Vault, within: Callable[[Vault, Bounds], ShownVault], offload: Offload) -> None:
         """Reads what is stored. The vault and the offload belong to the caller.
 
         Args:
             vault: stores the quarantines.
             within: makes the part of a vault within bounds.
             offload: counts records.
-            clock: gives the time of a quarantine.
         """
         self._vault = vault
         self._within = within
         self._offload = offload
-        self._clock = clock
         self._take(from_text(vault.value(KEY)))
 
     def _take(self, quarantines: Sequence[Quarantine]) -> None:
@@ -100,10 +91,10 @@ class QuarantineStore:
             InvalidOperationError: too many sources are in quarantine.
         """
         refuse([*source_violations(source), *text_violations(reason, "reason", REASON_BYTES_MAX)])
-        now = self._clock()
-        before, after = await self._change(lambda known: _with(known, Quarantine(source, reason, now)))
-        added = await self._offload(self._counts, source)
-        return QuarantineReceipt(_of(source, after), _of(source, before) is not None, added)
+        added = Quarantine(source, reason, system_clock())
+        before, after = await self._change(lambda known: _with(known, added))
+        counts = await self._offload(self._counts, source)
+        return QuarantineReceipt(_of(source, after), _of(source, before) is not None, counts)
 
     async def release(self, source: Provenance, *, allow_missing: bool = False) -> QuarantineReceipt:
         """Shows the records of a source again, except for records that another quarantine hides.

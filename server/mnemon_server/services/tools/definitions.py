@@ -13,21 +13,7 @@ from uuid import UUID
 
 from mnemon.shared import errors as client_errors
 from mnemon.shared import tool_definitions as client_definitions
-from mnemon.shared.tool_definitions import (
-    ALL_ACTIONS,
-    LIMIT_DEFAULT,
-    LIMIT_MAX,
-    MANAGE_INSTRUCTIONS,
-    MANAGE_MEMORY,
-    NOTHING_DELETED,
-    OFFSET_MAX,
-    SEARCH_INSTRUCTIONS,
-    SEARCH_MEMORY,
-    MemoryAction,
-    SchemaStyle,
-    ToolDefinition,
-    default_action,
-)
+from mnemon.shared.tool_definitions import LIMIT_DEFAULT, LIMIT_MAX, NOTHING_DELETED, OFFSET_MAX, MemoryAction
 from mnemon.shared.tool_results import RESULT_KIB_DEFAULT, as_json, search_json
 
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
@@ -40,33 +26,6 @@ from mnemon_server.domain.recall import LIMIT_MAX as RECALLED_MAX
 from mnemon_server.domain.recall import RecallItem
 from mnemon_server.domain.validation import content_violations, metadata_violations, refuse, text_violations
 from mnemon_server.services.recall.packing import excerpt
-
-__all__ = [
-    "ALL_ACTIONS",
-    "LIMIT_DEFAULT",
-    "LIMIT_MAX",
-    "MANAGE_INSTRUCTIONS",
-    "MANAGE_MEMORY",
-    "OFFSET_MAX",
-    "RESULT_KIB_DEFAULT",
-    "SEARCH_INSTRUCTIONS",
-    "SEARCH_MEMORY",
-    "ManageCall",
-    "MemoryAction",
-    "SchemaStyle",
-    "SearchCall",
-    "ToolDefinition",
-    "check_manage",
-    "check_search",
-    "default_action",
-    "manage_definition",
-    "manage_result",
-    "permitted_actions",
-    "search_content",
-    "search_definition",
-    "shortened_item",
-    "tool_schema",
-]
 
 _Arguments = ParamSpec("_Arguments")
 _Returned = TypeVar("_Returned")
@@ -144,7 +103,6 @@ def _refusing(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments,
 permitted_actions = _refusing(client_definitions.permitted_actions)
 manage_definition = _refusing(client_definitions.manage_definition)
 search_definition = _refusing(client_definitions.search_definition)
-tool_schema = _refusing(client_definitions.tool_schema)
 _chosen_action = _refusing(client_definitions.chosen_action)
 _chosen_metadata = _refusing(client_definitions.chosen_metadata)
 

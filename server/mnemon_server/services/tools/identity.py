@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from mnemon_server.domain.access import Principal
 from mnemon_server.domain.access.bounds import ALL
-from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.tools import OperatorTool
 from mnemon_server.services.writing.writes import new_id
 
@@ -20,15 +20,14 @@ VALID_FOR = timedelta(seconds=60)
 class CallerTokens:
     """Signs tokens with EdDSA. A token is valid for one endpoint, for a minute at most."""
 
-    def __init__(self, key: Ed25519PrivateKey, key_id: str, *, clock: Clock = system_clock) -> None:
+    def __init__(self, key: Ed25519PrivateKey, key_id: str) -> None:
         """`key_id` is that of the public key in the set of those who verify."""
         self._key = key
         self._key_id = key_id
-        self._clock = clock
 
     def sign(self, caller: Principal, tool: OperatorTool) -> str:
         """A token that says who calls this tool. It does not outlive the caller's own credential."""
-        now = self._clock()
+        now = system_clock()
         ends = now + VALID_FOR
         bounds = caller.bounds
         claims = {

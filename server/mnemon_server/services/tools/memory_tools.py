@@ -5,6 +5,16 @@ from copy import copy
 from functools import lru_cache
 from typing import Any
 
+from mnemon.shared.tool_definitions import (
+    ALL_ACTIONS,
+    MANAGE_INSTRUCTIONS,
+    MANAGE_MEMORY,
+    SEARCH_INSTRUCTIONS,
+    MemoryAction,
+    ToolDefinition,
+)
+from mnemon.shared.tool_results import RESULT_KIB_DEFAULT
+
 from mnemon_server.domain.errors import AnswerFullError, ConfigurationError, InvalidArgumentError
 from mnemon_server.domain.facts import FactFilter, FactMatch, FactQuery, PutFact, PutMode, shadow_violations
 from mnemon_server.domain.kinds import RecordKind
@@ -23,15 +33,8 @@ from mnemon_server.services.reading.filter_expressions import joined
 from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import (
-    ALL_ACTIONS,
-    MANAGE_INSTRUCTIONS,
-    MANAGE_MEMORY,
-    RESULT_KIB_DEFAULT,
-    SEARCH_INSTRUCTIONS,
     ManageCall,
-    MemoryAction,
     SearchCall,
-    ToolDefinition,
     check_manage,
     check_search,
     manage_definition,

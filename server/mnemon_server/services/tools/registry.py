@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
+from mnemon.shared.tool_definitions import MANAGE_MEMORY, SEARCH_MEMORY
 
 from mnemon_server.domain.access import Principal
 from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError, ToolNotFoundError
 from mnemon_server.domain.tools import ListedTool, OperatorTool, ToolKind, UnofferedTool
 from mnemon_server.services.limits.accounts import Budget
 from mnemon_server.services.tools.argument_schema import ArgumentSchema, UnsupportedSchemaError
-from mnemon_server.services.tools.definitions import MANAGE_MEMORY, SEARCH_MEMORY
 from mnemon_server.services.tools.endpoints import ToolEndpoint
 
 MEMORY_TOOLS = (MANAGE_MEMORY, SEARCH_MEMORY)

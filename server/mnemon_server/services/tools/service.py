@@ -6,6 +6,9 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+from mnemon.shared.tool_definitions import ALL_ACTIONS
+from mnemon.shared.tool_results import RESULT_KIB_DEFAULT
+
 from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.encoding import text_digest
 from mnemon_server.domain.errors import AnswerFullError, FieldViolation, InvalidArgumentError
@@ -37,7 +40,6 @@ from mnemon_server.services.protocols.statistics import ProtocolCounters
 from mnemon_server.services.reading.answers import Room
 from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
-from mnemon_server.services.tools.definitions import ALL_ACTIONS, RESULT_KIB_DEFAULT
 from mnemon_server.services.tools.memory_tools import MemoryTools
 from mnemon_server.services.tools.registry import MEMORY_TOOLS, ToolRegistry
 

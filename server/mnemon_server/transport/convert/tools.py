@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
+from mnemon.shared.tool_definitions import MemoryAction
 from mnemon.v1 import tools_pb2 as pb
 
 from mnemon_server.domain.tool_calls import (
@@ -24,7 +25,6 @@ from mnemon_server.domain.tools import (
     UnofferedTool,
 )
 from mnemon_server.services.background.offload import Pause, converted
-from mnemon_server.services.tools.definitions import MemoryAction
 from mnemon_server.services.tools.service import given_violations
 from mnemon_server.transport.convert.facts import match_in_pieces
 from mnemon_server.transport.convert.shared.fields import filled

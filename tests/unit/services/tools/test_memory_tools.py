@@ -9,21 +9,18 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mnemon.shared.tool_definitions import ALL_ACTIONS, MemoryAction, default_action, tool_schema
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.facts import FILTER_OPERATORS, Fact, FactMatch, filter_expression
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.services.tools.definitions import (
-    ALL_ACTIONS,
-    MemoryAction,
     check_manage,
     check_search,
-    default_action,
     manage_definition,
     manage_result,
     permitted_actions,
     search_content,
     search_definition,
-    tool_schema,
 )
 
 CREATE, UPDATE, DELETE = ALL_ACTIONS
