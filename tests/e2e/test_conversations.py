@@ -161,6 +161,16 @@ def test_conversations_are_listed_by_their_newest_message(client: Client, user: 
     assert counts == {"a": 4, "b": 2, "c": 2}
 
 
+def test_an_imported_conversation_is_listed_at_the_time_of_its_messages(client: Client, user: str) -> None:
+    noon = datetime(2025, 5, 1, 12, tzinfo=UTC)
+    for conversation, time in (("today", None), ("old", noon), ("older", noon - timedelta(days=1)), ("same", noon)):
+        said_then = {"role": "user", "content": "hello", "message_time": time}
+        client.conversations.append(conversation, [said_then], user=user)
+    for page_size in (1, 2, 100):
+        listed = client.conversations.list(user=user, page_size=page_size)
+        assert [each.conversation_id for each in listed] == ["today", "same", "old", "older"]
+
+
 def test_messages_are_removed_by_id_from_the_end_and_after_one(client: Client, user: str) -> None:
     messages = [{"role": "user", "content": f"turn {n}", "message_id": f"m{n}"} for n in range(10)]
     client.conversations.append("c", messages, user=user)

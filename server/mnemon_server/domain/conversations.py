@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.errors import ErrorReason, MnemonError, NotFoundError
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.origins import Origin
@@ -19,6 +20,13 @@ MESSAGES_MAX, CONTEXT_MESSAGES_DEFAULT = 1_000, 20
 CONTEXT_TOKENS_DEFAULT = 4_000
 MESSAGE_ID_BYTES_MAX, ROLE_BYTES_MAX, NAME_BYTES_MAX = 256, 128, 256
 TOOL_CALLS_MAX, ARGUMENTS_BYTES_MAX = 128, 256 << 10
+
+
+class ConversationPosition(NamedTuple):
+    """A position in the order of conversations: by the time of the newest message, then by its place in storage."""
+
+    time_us: int
+    sequence: int
 
 
 class Conversation(NamedTuple):
@@ -36,6 +44,11 @@ class Conversation(NamedTuple):
     """The positions of its oldest and newest event in storage order."""
     title: str = ""
     """Of the first message: its metadata "title", or else the beginning of its text."""
+
+    @property
+    def position(self) -> ConversationPosition:
+        """Its position among the others."""
+        return ConversationPosition(to_microseconds(self.last_time), self.last_sequence)
 
 
 class ToolCall(NamedTuple):
@@ -100,7 +113,7 @@ class ConversationPage(NamedTuple):
     """A page of conversations, the newest first; `next_position` is None after the last page."""
 
     conversations: tuple[Conversation, ...]
-    next_position: int | None
+    next_position: ConversationPosition | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

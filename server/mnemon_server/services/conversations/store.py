@@ -17,6 +17,7 @@ from mnemon_server.domain.conversations import (
     ConversationKey,
     ConversationNotFoundError,
     ConversationPage,
+    ConversationPosition,
     DeletedMessages,
     Message,
     MessageExistsError,
@@ -125,16 +126,17 @@ class ConversationStore:
         refuse(query_violations(conversation, query))
         return await read_within(room, self._offload, _page, self._events.engine, _selection(conversation), query)
 
-    async def conversations(self, scope: Scope, *, after: int = 0, limit: int) -> ConversationPage:
+    async def conversations(
+        self, scope: Scope, *, after: ConversationPosition | None = None, limit: int
+    ) -> ConversationPage:
         """A page of conversations, the one with the newest message first. `after` is the previous `next_position`."""
         refuse([*scope_violations(scope), *limit_violations(limit, "page_size")])
         where = EventSelection(scope=scope, event_types=MESSAGES)
         found = await self._offload(self._events.engine.conversations, where)
-        ordered = sorted(
-            (each for each in found if not after or each.last_sequence < after), key=lambda each: -each.last_sequence
-        )
+        left = (each for each in found if after is None or each.position < after)
+        ordered = sorted(left, key=lambda each: each.position, reverse=True)
         page = await self._offload(_titled, self._events.engine, ordered[:limit])
-        return ConversationPage(tuple(page), page[-1].last_sequence if len(ordered) > limit else None)
+        return ConversationPage(tuple(page), page[-1].position if len(ordered) > limit else None)
 
     async def context(
         self, conversation: ConversationKey, query: ContextQuery, *, room: Room | None = None

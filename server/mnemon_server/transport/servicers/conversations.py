@@ -40,7 +40,8 @@ class ConversationServicer(TenantServicer, conversation_pb2_grpc.ConversationSer
         limit = read_page_size(request, LIMIT_DEFAULT)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
-            page = await vault.conversations.conversations(scope_of(request), after=pages.position(), limit=limit)
+            after = pages.conversation_position()
+            page = await vault.conversations.conversations(scope_of(request), after=after, limit=limit)
         return convert.conversations_to_pb(page, pages.next(page.next_position))
 
     async def GetConversationContext(  # noqa: N802

@@ -4,12 +4,13 @@ import json
 from hashlib import blake2b
 from typing import Any
 
+from mnemon_server.domain.conversations import ConversationPosition
 from mnemon_server.domain.errors import InvalidPageTokenError
 from mnemon_server.domain.events import EventPosition
 from mnemon_server.services.reading.token_seal import TokenSeal
 
-Place = int | EventPosition | tuple[str, ...]
-"""Where a page ends: at a position, at an event, or at the labels of a namespace."""
+Place = int | EventPosition | ConversationPosition | tuple[str, ...]
+"""Where a page ends: at a position, at an event, at a conversation, or at the labels of a namespace."""
 
 
 class PageTokens:
@@ -38,6 +39,11 @@ class PageTokens:
         """The event after which the page begins; None for the first page. Raises as `_place`."""
         place = self._place(None)
         return None if place is None else EventPosition(*place)
+
+    def conversation_position(self) -> ConversationPosition | None:
+        """The conversation after which the page begins; None for the first page. Raises as `_place`."""
+        place = self._place(None)
+        return None if place is None else ConversationPosition(*place)
 
     def labels(self) -> tuple[str, ...]:
         """The labels of the namespace after which the page begins; empty for the first page. Raises as `_place`."""
