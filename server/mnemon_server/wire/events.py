@@ -2,17 +2,23 @@
 segment.
 """
 
-from collections.abc import Callable, Mapping, MutableMapping
-from datetime import datetime, timedelta
-from typing import cast
+from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from mnemon.v1 import common_pb2, episodic_pb2
+from mnemon.v1 import episodic_pb2
 
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.events import Event
 from mnemon_server.domain.records import MetadataValue
-from mnemon_server.wire.values import fill_scope, scope_from_pb
+from mnemon_server.wire.values import (
+    fill_metadata,
+    fill_scope,
+    fill_time,
+    metadata_from_pb,
+    scope_from_pb,
+    time_from_pb,
+)
 
 _EVENT_ID_TAG = episodic_pb2.EpisodicEvent.EVENT_ID_FIELD_NUMBER << 3 | 2
 _LONG_LENGTH = 0x80
@@ -33,10 +39,10 @@ def encode(event: Event) -> bytes:
     if event.source:
         message.source = event.source
     fill_scope(message, event.scope)
-    _fill_time(message.event_time, event.event_time)
-    _fill_time(message.record_time, event.record_time)
+    fill_time(message.event_time, event.event_time)
+    fill_time(message.record_time, event.record_time)
     if event.metadata:
-        _fill_metadata(message.metadata, event.metadata)
+        fill_metadata(message.metadata, event.metadata)
     if event.conversation:
         message.conversation = event.conversation
     if event.payload:
@@ -60,7 +66,7 @@ def decode(body: bytes) -> Event:
         scope=scope_from_pb(message.scope),
         importance=message.importance if message.HasField("importance") else None,
         source=message.source,
-        metadata={key: _value(value) for key, value in message.metadata.items()} if message.metadata else {},
+        metadata=metadata_from_pb(message.metadata, list_max=None),
         record_time=_time(message.record_time),
         conversation=message.conversation,
         payload=message.payload,
@@ -80,51 +86,9 @@ def text_of(body: bytes, head: Callable[[Mapping[str, MetadataValue], str], str]
     """
     message = episodic_pb2.EpisodicEvent.FromString(body)
     text = "\n".join(part for part in (message.content, message.context) if part)
-    metadata = {key: _value(value) for key, value in message.metadata.items()} if message.metadata else {}
-    return head(metadata, text) + text if text else ""
-
-
-def _fill_time(target: Timestamp, time: datetime) -> None:
-    delta = time - EPOCH
-    target.seconds = delta.days * 86_400 + delta.seconds
-    if delta.microseconds:
-        target.nanos = delta.microseconds * 1_000
+    return head(metadata_from_pb(message.metadata, list_max=None), text) + text if text else ""
 
 
 def _time(message: Timestamp) -> datetime:
-    return EPOCH + timedelta(0, message.seconds, message.nanos // 1_000)
-
-
-def _fill_metadata(
-    target: MutableMapping[str, common_pb2.MetadataValue], metadata: Mapping[str, MetadataValue]
-) -> None:
-    for key, value in metadata.items():
-        _fill_value(target[key], value)
-
-
-def _fill_value(target: common_pb2.MetadataValue, value: MetadataValue) -> None:
-    match value:
-        case bool():  # before int, because bool is a subclass
-            target.bool_value = value
-        case str():
-            target.string_value = value
-        case int():
-            target.int_value = value
-        case float():
-            target.double_value = value
-        case datetime():
-            _fill_time(target.timestamp_value, value)
-        case _:
-            # Select this kind of value even if the list is empty.
-            target.string_list_value.SetInParent()
-            target.string_list_value.values.extend(value)
-
-
-def _value(message: common_pb2.MetadataValue) -> MetadataValue:
-    match message.WhichOneof("kind"):
-        case "string_list_value":
-            return tuple(message.string_list_value.values)
-        case "timestamp_value":
-            return _time(message.timestamp_value)
-        case kind:
-            return cast("MetadataValue", getattr(message, str(kind)))
+    # Only `encode` writes them, so that each is a time.
+    return time_from_pb(message) or EPOCH

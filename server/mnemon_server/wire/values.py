@@ -71,9 +71,11 @@ def fill_scope(owner: Any, scope: Scope) -> None:
         owner.scope.origin_name = scope.origin_name
 
 
-def metadata_from_pb(metadata: Mapping[str, pb.MetadataValue]) -> dict[str, Any]:
-    """The values by key. An unset or invalid value becomes None, which validation refuses."""
-    return {key: value_from_pb(value) for key, value in metadata.items()} if metadata else {}
+def metadata_from_pb(
+    metadata: Mapping[str, pb.MetadataValue], list_max: int | None = METADATA_LIST_MAX + 1
+) -> dict[str, Any]:
+    """The values by key; `list_max` as in `value_from_pb`. An unset or invalid value is None, which checks refuse."""
+    return {key: value_from_pb(value, list_max) for key, value in metadata.items()} if metadata else {}
 
 
 def value_from_pb(value: pb.MetadataValue, list_max: int | None = METADATA_LIST_MAX + 1) -> MetadataValue | None:

@@ -25,6 +25,7 @@ from mnemon_server.transport.convert.archive import KINDS
 from mnemon_server.transport.convert.recall import answer_to_pb, read_tokenizer
 from mnemon_server.transport.convert.shared.filters import read_min_trust
 from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.several import fill_each
 from mnemon_server.wire.values import fill_metadata, fill_scope, fill_time, scope_of
 
 
@@ -107,7 +108,7 @@ def receipts_to_pb(receipts: Sequence[MessageReceipt]) -> pb.AppendMessagesRespo
 async def page_to_pb(page: MessagePage, next_page_token: str) -> pb.ListMessagesResponse:
     """A page of messages; yields to other calls."""
     message = pb.ListMessagesResponse(next_page_token=next_page_token)
-    await _fill_messages(message.messages, page.messages)
+    await fill_each(message.messages, page.messages, _fill_message)
     return message
 
 
@@ -134,15 +135,8 @@ async def context_to_pb(context: ConversationContext) -> pb.GetConversationConte
     fill_time(message.summary_time, context.summary_time)
     if context.recall is not None:
         message.recall.CopyFrom(await answer_to_pb(context.recall, View.STANDARD))
-    await _fill_messages(message.messages, context.messages)
+    await fill_each(message.messages, context.messages, _fill_message)
     return message
-
-
-async def _fill_messages(target: Any, messages: Sequence[StoredMessage]) -> None:
-    pause = Pause()
-    for each in messages:
-        _fill_message(target.add(), each)
-        await pause.where_due()
 
 
 def _fill_message(target: pb.ConversationMessage, stored: StoredMessage) -> None:

@@ -1,6 +1,7 @@
 """The knowledge store's requests and answers."""
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -22,7 +23,6 @@ from mnemon_server.domain.documents import (
 )
 from mnemon_server.domain.records import METADATA_KEYS_MAX, AckLevel, View, WriteReceipt
 from mnemon_server.domain.validation import doc_id_violations, request_id_violations
-from mnemon_server.services.background.offload import Pause
 from mnemon_server.services.documents.checks import (
     index_violations,
     query_violations,
@@ -33,6 +33,7 @@ from mnemon_server.services.documents.filters import filter_violations, strict_v
 from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require, vector_from_pb
+from mnemon_server.transport.convert.shared.several import fill_each
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
     ACK_LEVELS,
@@ -82,10 +83,7 @@ def fill_document_of(target: pb.DocumentVersion, document: Document) -> None:
 async def page_to_pb(page: DocumentPage, view: View, next_page_token: str) -> pb.ListDocumentsResponse:
     """The page; yields to other calls."""
     message = pb.ListDocumentsResponse(next_page_token=next_page_token, **filter_notes_to_pb(page.filters))
-    pause = Pause()
-    for document in page.documents:
-        fill_document(message.documents.add(), document, view)
-        await pause.where_due()
+    await fill_each(message.documents, page.documents, partial(fill_document, view=view))
     return message
 
 
@@ -95,10 +93,7 @@ async def answer_to_pb(answer: SearchAnswer, view: View, *, truncated: bool = Fa
         diagnostics=diagnostics_to_pb(answer.diagnostics), truncated=truncated, **filter_notes_to_pb(answer.filters)
     )
     message.diagnostics.returned = len(answer.results)
-    pause = Pause()
-    for result in answer.results:
-        _fill_match(message.results.add(), result, view)
-        await pause.where_due()
+    await fill_each(message.results, answer.results, partial(_fill_match, view=view))
     return message
 
 

@@ -40,7 +40,7 @@ from mnemon_server.services.events.checks import (
 )
 from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_filter, read_min_trust
-from mnemon_server.transport.convert.shared.reader import Reader, require
+from mnemon_server.transport.convert.shared.reader import Page, Reader, require
 from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
@@ -213,13 +213,6 @@ Span = tuple[datetime | None, datetime | None]
 _ANY_TIME: Span = None, None
 
 
-class Page(NamedTuple):
-    """Which events a page is of, and how many it has at most."""
-
-    where: EventSelection
-    limit: int
-
-
 class PruneTarget(NamedTuple):
     """Which events to remove if they are not named by their ids: those before a time that match."""
 
@@ -276,7 +269,7 @@ def read_window(request: pb.QueryWindowRequest) -> tuple[WindowQuery, View]:
     return query, view
 
 
-def read_recent(request: pb.ListRecentEventsRequest) -> Page:
+def read_recent(request: pb.ListRecentEventsRequest) -> Page[EventSelection]:
     """The page."""
     reader = Reader()
     page = Page(_selection(reader, request), reader.page_size(request.page_size, LIMIT_DEFAULT))

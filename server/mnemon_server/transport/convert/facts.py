@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
 
 from mnemon.v1 import facts_pb2 as pb
 
@@ -48,7 +47,7 @@ from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.json_values import fill_object, read_object
 from mnemon_server.transport.convert.shared.json_wire import struct_bytes
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
-from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require, vector_from_pb
+from mnemon_server.transport.convert.shared.reader import Page, Reader, expected_revision, require, vector_from_pb
 from mnemon_server.transport.convert.shared.versions import fill_info
 from mnemon_server.transport.convert.shared.wire import AnswerBytes, Pieces, in_field, joined
 from mnemon_server.transport.status import Failure
@@ -250,13 +249,6 @@ Filtered = pb.SearchFactsRequest | pb.ListFactsRequest | pb.DeleteFactsRequest
 Names = list[tuple[Namespace, str]]
 
 
-class Page(NamedTuple):
-    """Which facts a page is of, and how many it has at most."""
-
-    where: FactFilter
-    limit: int
-
-
 def read_put(request: pb.PutFactRequest) -> PutFact:
     """The fact to store."""
     require(request, "fact")
@@ -338,7 +330,7 @@ def read_search(request: pb.SearchFactsRequest) -> FactQuery:
     return query
 
 
-def read_list(request: pb.ListFactsRequest) -> Page:
+def read_list(request: pb.ListFactsRequest) -> Page[FactFilter]:
     """The page."""
     reader = Reader()
     reader.as_of(request)

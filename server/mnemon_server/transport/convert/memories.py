@@ -41,7 +41,15 @@ from mnemon_server.services.memories.checks import (
 )
 from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_conditions
-from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require, vector_from_pb
+from mnemon_server.transport.convert.shared.reader import (
+    Page,
+    Reader,
+    expected_revision,
+    named,
+    require,
+    vector_from_pb,
+)
+from mnemon_server.transport.convert.shared.several import fill_each
 from mnemon_server.wire.enums import members_of, numbers_of
 from mnemon_server.wire.values import (
     ACK_LEVELS,
@@ -108,10 +116,7 @@ def fill_change(message: Change, receipt: MemoryReceipt) -> Change:
 async def page_to_pb(page: MemoryPage, next_page_token: str) -> pb.ListMemoriesResponse:
     """The page; yields to other calls."""
     message = pb.ListMemoriesResponse(next_page_token=next_page_token)
-    pause = Pause()
-    for memory in page.memories:
-        fill_memory(message.memories.add(), memory)
-        await pause.where_due()
+    await fill_each(message.memories, page.memories, fill_memory)
     return message
 
 
@@ -175,13 +180,6 @@ def _fill_explanation(target: pb.MatchExplanation, match: MemoryMatch, explanati
 
 DECAY_POLICIES = members_of(pb.DecayPolicy, DecayPolicy, DecayPolicy.STABLE)
 _EVERY_MEMORY = MemoryFilter()
-
-
-class Page(NamedTuple):
-    """Which memories a page is of, and how many it has at most."""
-
-    where: MemoryFilter
-    limit: int
 
 
 class Fading(NamedTuple):
@@ -254,7 +252,7 @@ def read_search(request: pb.SearchMemoriesRequest) -> MemoryQuery:
     return query
 
 
-def read_list(request: pb.ListMemoriesRequest) -> Page:
+def read_list(request: pb.ListMemoriesRequest) -> Page[MemoryFilter]:
     """The page."""
     reader = Reader()
     reader.as_of(request)

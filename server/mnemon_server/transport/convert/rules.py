@@ -29,7 +29,7 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.rules.inheritance import resolved_to_dict
 from mnemon_server.transport.convert.semantic import read_statement
 from mnemon_server.transport.convert.shared.fields import filled
-from mnemon_server.transport.convert.shared.reader import Reader, require
+from mnemon_server.transport.convert.shared.reader import Page, Reader, require
 from mnemon_server.wire.enums import members_of
 
 Receipt = TypeVar("Receipt", pb.RegisterRuleResponse, pb.GetRuleResponse, pb.UpdateRuleResponse)
@@ -151,13 +151,6 @@ DURATION_NS_MIN, DURATION_NS_MAX = 1_000, 315_576_000_000 * NANOSECONDS
 DURATION_RANGE = "must be more than 0, a microsecond to 10,000 years, with 0 to 999,999,999 nanoseconds"
 
 
-class Page(NamedTuple):
-    """In which order rules are listed, and how many a page has at most."""
-
-    order: RuleOrder
-    limit: int
-
-
 class Update(NamedTuple):
     """Changes to a rule, and the keys to change: all that are set if the mask is empty."""
 
@@ -179,7 +172,7 @@ def read_update(request: pb.UpdateRuleRequest) -> Update:
     return Update(read_rule(request), [field_from_pb(path) for path in request.update_mask.paths])
 
 
-def read_list(request: pb.ListRulesRequest) -> Page:
+def read_list(request: pb.ListRulesRequest) -> Page[RuleOrder]:
     """The page."""
     reader = Reader()
     page = Page(reader.enum("order", request.order, RULE_ORDERS), reader.page_size(request.page_size))

@@ -1,7 +1,5 @@
 """The semantic memory service's requests and answers."""
 
-from typing import NamedTuple
-
 from mnemon.v1 import common_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
@@ -31,7 +29,8 @@ from mnemon_server.services.semantic.filters import filter_violations
 from mnemon_server.transport.convert.decisions import fill_conflicts, fill_decision
 from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_conditions
-from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require, vector_from_pb
+from mnemon_server.transport.convert.shared.reader import Page, Reader, expected_revision, require, vector_from_pb
+from mnemon_server.transport.convert.shared.several import fill_each
 from mnemon_server.wire.enums import members_of
 from mnemon_server.wire.values import (
     SEARCH_MODES,
@@ -112,10 +111,7 @@ async def answer_to_pb(
 async def page_to_pb(page: SemanticPage, next_page_token: str) -> pb.ListSemanticMemoriesResponse:
     """The page; yields to other calls."""
     message = pb.ListSemanticMemoriesResponse(next_page_token=next_page_token)
-    pause = Pause()
-    for memory in page.memories:
-        fill_memory(message.memories.add(), memory)
-        await pause.where_due()
+    await fill_each(message.memories, page.memories, fill_memory)
     return message
 
 
@@ -172,13 +168,6 @@ CONFLICT_POLICIES = members_of(pb.ConflictPolicy, ConflictPolicy, ConflictPolicy
 _EVERYTHING = SemanticFilter()
 
 
-class Page(NamedTuple):
-    """Which statements a page is of, and how many it has at most."""
-
-    where: SemanticFilter
-    limit: int
-
-
 def read_save(request: pb.SaveSemanticMemoryRequest) -> SaveSemantic:
     """The statement to store."""
     require(request, "memory")
@@ -220,7 +209,7 @@ def read_view(request: pb.GetSemanticMemoryRequest) -> View:
     return view
 
 
-def read_list(request: pb.ListSemanticMemoriesRequest) -> Page:
+def read_list(request: pb.ListSemanticMemoriesRequest) -> Page[SemanticFilter]:
     """The page."""
     reader = Reader()
     reader.as_of(request)

@@ -31,6 +31,7 @@ from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_min_trust
 from mnemon_server.transport.convert.shared.json_values import read_object
 from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.several import fill_each
 from mnemon_server.transport.convert.shared.wire import Pieces, in_field, joined, size_of
 from mnemon_server.transport.errors import MessageTooLargeError
 from mnemon_server.transport.incidents import report
@@ -122,13 +123,8 @@ async def fill_parsed(target: pb.ParsedText, parsed: ParseResult) -> None:
     target.error = parsed.error
     target.raw_content = parsed.raw_content
     target.fallback = _FALLBACKS[parsed.fallback]
-    pause = Pause()
-    for call in parsed.calls:
-        _fill_call(target.calls.add(), call)
-        await pause.where_due()
-    for problem in parsed.problems:
-        filled(target.problems.add(), problem)
-        await pause.where_due()
+    await fill_each(target.calls, parsed.calls, _fill_call)
+    await fill_each(target.problems, parsed.problems, filled)
 
 
 def statistics_to_pb(statistics: ProtocolStatistics) -> pb.GetProtocolStatsResponse:

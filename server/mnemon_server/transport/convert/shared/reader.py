@@ -4,7 +4,7 @@ import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -24,6 +24,13 @@ DURATION_RANGE = "must be within 10,000 years, with seconds and nanoseconds of t
 _DURATION_S_MAX, _SECOND_NS = 315_576_000_000, 10**9
 """The range of a Duration, which the runtime does not check."""
 TIME_RANGE = "must be a time from year 1 to 9999, with 0 to 999,999,999 nanoseconds"
+
+
+class Page(NamedTuple, Generic[T]):
+    """Which records a page is of, and how many it has at most."""
+
+    where: T
+    limit: int
 
 
 class Reader:
