@@ -7,8 +7,6 @@ import shutil
 import uuid
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +31,6 @@ _HEAD = "SELECT coalesce((SELECT max(sequence) FROM event), (SELECT value FROM m
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VaultState:
-    """The identity of a vault and the commit of a copy."""
-
-    vault_id: str
-    epoch: str
-    sequence: int
-    time: datetime
-    records_format: int
-    model: str
-    segments: tuple[str, ...]
-    """The paths of the sealed segments, relative to the vault."""
-    missing: tuple[str, ...]
-    """The paths of those that are lost."""
-
-
 class VaultCopy:
     """A copy of a vault's files in a folder beside them. `close` removes it.
 
@@ -60,7 +42,10 @@ class VaultCopy:
         self.folder = folder / COPIES / uuid.uuid4().hex
         self._vault = folder
         self._clock = clock
-        self.state: VaultState
+        self.segments: list[str] = []
+        """The paths of the sealed segments, relative to the vault."""
+        self.manifest: Manifest
+        """What the copy shows, so far without files."""
 
     def make(self, connections: Connections) -> Generator[BackupProgress]:
         """Makes the copy. Yields and raises the same as `copy_database`."""
@@ -68,12 +53,12 @@ class VaultCopy:
             create_folder(self.folder / TIMELINE)
             with suppress(FileNotFoundError):
                 os.link(self._vault / KEY_FILE, self.folder / KEY_FILE)
-        self.state = yield from copy_database(connections, self.folder / RECORDS, self._at_rest)
+        self.manifest = yield from copy_database(connections, self.folder / RECORDS, self._at_rest)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths of its files, relative to its folder."""
-        return RECORDS, *self.keys, *self.state.segments
+        return RECORDS, *self.keys, *self.segments
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -84,22 +69,23 @@ class VaultCopy:
         """Removes the copy."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _at_rest(self, connection: apsw.Connection) -> VaultState:
+    def _at_rest(self, connection: apsw.Connection) -> Manifest:
         meta: dict[str, Any] = dict(fetch(connection, "SELECT key, value FROM meta"))
-        linked: list[str] = []
         missing: list[str] = []
         for row in segments(connection):
             if row.is_sealed:
                 path = f"{TIMELINE}/{row.file_name}"
-                (linked if self._link(path) else missing).append(path)
-        return VaultState(
+                (self.segments if self._link(path) else missing).append(path)
+        return Manifest(
+            backup_id=uuid.uuid4().hex,
             vault_id=_public(meta["epoch"]),
             epoch=_public(meta.get(RESTORED_EPOCH, meta["epoch"])),
             sequence=int(connection.execute(_HEAD).get),
-            time=self._clock(),
+            time=self._clock().isoformat(),
             records_format=int(connection.pragma("user_version")),
             model=str(meta.get("embedding_model", "")),
-            segments=tuple(linked),
+            base=None,
+            files=(),
             missing=tuple(missing),
         )
 

@@ -1,8 +1,8 @@
 """Turns a copy of a vault into the parts of a backup."""
 
 import hashlib
-import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from mnemon_server.domain.backup import (
@@ -62,28 +62,14 @@ class _Backup:
 
     def parts(self) -> Generator[BackupStep]:
         files = [(yield from self._records())]
-        for path in (*self._copy.keys, *self._copy.state.segments):
+        for path in (*self._copy.keys, *self._copy.segments):
             file = yield from self._file(path)
             files.append(file)
-        manifest = self._manifest(files)
+        base = Base(self._base.backup_id, self._base.digest) if self._base else None
+        manifest = replace(self._copy.manifest, base=base, files=tuple(files))
         for part in _parts_of(manifest.to_json(), PART_BYTES):
             yield BackupPart(MANIFEST, part)
         yield manifest
-
-    def _manifest(self, files: Sequence[BackupFile]) -> Manifest:
-        state, base = self._copy.state, self._base
-        return Manifest(
-            backup_id=uuid.uuid4().hex,
-            vault_id=state.vault_id,
-            epoch=state.epoch,
-            sequence=state.sequence,
-            time=state.time.isoformat(),
-            records_format=state.records_format,
-            model=state.model,
-            base=Base(base.backup_id, base.digest) if base else None,
-            files=tuple(files),
-            missing=state.missing,
-        )
 
     def _records(self) -> Generator[BackupStep, None, BackupFile]:
         """The blocks of records.db that differ from those of the base; all of them without one."""

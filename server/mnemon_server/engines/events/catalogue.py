@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import apsw
@@ -66,20 +66,10 @@ class SealedSegments:
     """All sealed segments, ascending."""
 
     segments: tuple[SealedSegment, ...] = ()
-    _ids: tuple[int, ...] = field(default=(), repr=False)
 
-    @classmethod
-    def of(cls, rows: Sequence[SegmentRow], summaries: dict[str, Summary], dead: Sequences) -> "SealedSegments":
-        """The segments of these rows."""
-        found = tuple(
-            SealedSegment(
-                row,
-                summaries.get(row.file_name),
-                dead[dead.searchsorted(row.segment_id) : dead.searchsorted(row.last_sequence, "right")],
-            )
-            for row in rows
-        )
-        return cls(found, tuple(row.segment_id for row in rows))
+    @cached_property
+    def _ids(self) -> list[int]:
+        return [segment.row.segment_id for segment in self.segments]
 
     @cached_property
     def event_count(self) -> int:
@@ -171,7 +161,17 @@ class Catalogue:
         if (now := version(records)) == known:
             return last
         rows = [row for row in segments(records) if row.is_sealed]
-        found = SealedSegments.of(rows, self._summaries, dead_sequences(records))
+        dead = dead_sequences(records)
+        found = SealedSegments(
+            tuple(
+                SealedSegment(
+                    row,
+                    self._summaries.get(row.file_name),
+                    dead[dead.searchsorted(row.segment_id) : dead.searchsorted(row.last_sequence, "right")],
+                )
+                for row in rows
+            )
+        )
         self._last = now, found
         return found
 

@@ -103,21 +103,31 @@ class RecordStamps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentWrite:
-    """A document to store, with its passages in order. `change` is the type of its log entry if something changes."""
+class _Write:
+    """What a document to store and a change of a document have in common."""
 
-    document: Document
-    passages: Sequence[PassageInput]
     request: RequestKey | None = None
     expected_revision: int | None = None
-    change: ChangeType | None = ChangeType.KNOWLEDGE_INDEXED
-    """If None, nothing is logged, as for an update."""
     details: str = ""
     """Further details for the log entry, as JSON. They outlive the document, so they must not contain its text."""
     ending: Ending | None = None
     """How the version before it ends; None: as `change` and `details` say."""
     author: Author = field(default_factory=current_author.get)
     """Who writes, unless a transaction does, which names its own author."""
+    visible: Visible | None = None
+    """Which stored document the writer sees; None means any. A change of another one finds it missing; a document to
+    store with its id raises what `taken` returns.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentWrite(_Write):
+    """A document to store, with its passages in order. `change` is the type of its log entry if something changes."""
+
+    document: Document
+    passages: Sequence[PassageInput]
+    change: ChangeType | None = ChangeType.KNOWLEDGE_INDEXED
+    """If None, nothing is logged, as for an update."""
     changed: tuple[str, ...] | None = None
     """The field names that the log entry lists if the document replaces another; None lists the fields that differ."""
     stamps: RecordStamps | None = None
@@ -125,10 +135,6 @@ class DocumentWrite:
     decreases.
 
     A document then counts as unchanged only if its times are equal, too.
-    """
-    visible: Visible | None = None
-    """Which stored document the writer sees; None means any. If the writer does not see the one with this id, the write
-    raises what `taken` returns.
     """
 
     def taken(self) -> MnemonError:
@@ -141,7 +147,7 @@ class DocumentWrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentUpdate:
+class DocumentUpdate(_Write):
     """A change that depends on the stored document.
 
     `update` receives the stored document, hidden or not, without its vectors, and returns its replacement with the same
@@ -155,16 +161,6 @@ class DocumentUpdate:
     update: Callable[[Document], Document]
     change: ChangeType | None
     passages: Sequence[PassageInput] | None = None
-    request: RequestKey | None = None
-    expected_revision: int | None = None
-    details: str = ""
-    """As in DocumentWrite."""
-    ending: Ending | None = None
-    """As in DocumentWrite."""
-    author: Author = field(default_factory=current_author.get)
-    """As in DocumentWrite."""
-    visible: Visible | None = None
-    """Which stored document the writer sees; None means any. Another one counts as missing."""
 
 
 @dataclass(frozen=True, slots=True)

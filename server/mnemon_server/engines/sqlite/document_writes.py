@@ -13,7 +13,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import changed_fields, document_digest, is_replaced, scope_values
 from mnemon_server.domain.errors import RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.history import NO_AUTHOR, PURGES, Author, Ending, ending_of
+from mnemon_server.domain.history import NO_AUTHOR, PURGES, ending_of
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, RecordStamps, Visible
 from mnemon_server.engines.sqlite import history_gaps, journal
@@ -39,31 +39,6 @@ class Effects:
     """The effects on VERSIONS, if versions of these documents are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """The new content of a document. `passages` None keeps the stored ones."""
-
-    document: Document
-    digest: bytes
-    passages: Sequence[PassageInput] | None
-    change: ChangeType | None
-    details: str
-    changed: tuple[str, ...] | None = None
-    stamps: RecordStamps | None = None
-    ending: Ending | None = None
-    author: Author = NO_AUTHOR
-
-    def revision_after(self, revision: int) -> int:
-        """The revision that follows `revision`; 0 if the document is new. Changes without a log entry keep the
-        revision.
-        """
-        return max(revision + (self.change is not None), self.stamps.revision if self.stamps else 0)
-
-    def changed_from(self, old: Document) -> tuple[str, ...]:
-        """The field names that the log entry lists as changed."""
-        return changed_fields(old, self.document) if self.changed is None else self.changed
-
-
 class DocumentWrites:
     """Writes documents, and records the effects that are staged after the call."""
 
@@ -84,21 +59,11 @@ class DocumentWrites:
         if found is None:
             [receipt] = self.create(connection, effects, [(write, digest)])
             return receipt
-        content = _Content(
-            write.document,
-            digest,
-            write.passages,
-            write.change,
-            write.details,
-            write.changed,
-            write.stamps,
-            write.ending,
-            write.author,
-        )
         if found.digest != digest:
-            return self._replace(connection, effects, content, found, self._load(connection, found))
+            old = self._load(connection, found)
+            return self._replace(connection, effects, write, write.passages, digest, found, old)
         if write.stamps is not None and not _has_times(old := self._load(connection, found), write.stamps):
-            return self._replace(connection, effects, replace(content, passages=None), found, old)
+            return self._replace(connection, effects, write, None, digest, found, old)
         return _receipt(effects, write.document.doc_id, WriteOutcome.UNCHANGED, found.revision, found.sequence)
 
     def create(
@@ -136,10 +101,21 @@ class DocumentWrites:
             return _missing(effects, update.doc_id)
         _check_revision(update.doc_id, found, update.expected_revision)
         old = self._load(connection, found)
-        content = _updated(old, update)
-        if content.digest == found.digest:
+        new = update.update(old)
+        if new.doc_id != old.doc_id or (update.passages is None and new.content != old.content):
+            raise ValueError("an update must keep the document's id, and without passages also its content")
+        digest = document_digest(new)
+        if digest == found.digest:
             return _receipt(effects, update.doc_id, WriteOutcome.UNCHANGED, found.revision, found.sequence)
-        return self._replace(connection, effects, content, found, old)
+        write = DocumentWrite(
+            document=new,
+            passages=(),
+            change=update.change,
+            details=update.details,
+            ending=update.ending,
+            author=update.author,
+        )
+        return self._replace(connection, effects, write, update.passages, digest, found, old)
 
     def delete(
         self,
@@ -182,39 +158,47 @@ class DocumentWrites:
         return document
 
     def _replace(
-        self, connection: apsw.Connection, effects: Effects, content: _Content, found: Found, old: Document
+        self,
+        connection: apsw.Connection,
+        effects: Effects,
+        write: DocumentWrite,
+        passages: Sequence[PassageInput] | None,
+        digest: bytes,
+        found: Found,
+        old: Document,
     ) -> WriteReceipt:
-        document, sequence, operation = content.document, self._journal.next_sequence(), effects.operation
-        if content.change is not None and self._history is not None and effects.versions is not None:
-            ending = content.ending or ending_of(content.change, content.details, was_hidden=old.hidden)
-            author = operation.author or content.author
+        """Replaces a document, and its passages unless `passages` is None. Changes without a log entry keep the
+        revision.
+        """
+        document, sequence, operation = write.document, self._journal.next_sequence(), effects.operation
+        if write.change is not None and self._history is not None and effects.versions is not None:
+            ending = write.ending or ending_of(write.change, write.details, was_hidden=old.hidden)
+            author = operation.author or write.author
             self._history.keep(connection, effects.versions, found, old, ending=ending, author=author)
         moved = self._table.replace(
             connection,
             found,
             old,
             document,
-            content.passages,
-            digest=content.digest,
+            passages,
+            digest=digest,
             sequence=sequence,
-            time=None if content.change is None else operation.now,
+            time=None if write.change is None else operation.now,
         )
-        revision = content.revision_after(found.revision)
-        self._stamp(connection, content, revision)
+        revision = found.revision + (write.change is not None)
+        if write.stamps is not None:
+            revision = max(revision, write.stamps.revision)
+            self._table.set_stamps(connection, document.doc_id, write.stamps, revision)
         operation.sequence = sequence
-        if content.change is not None:
-            changed, scope = content.changed_from(old), scope_values(document.scope)
-            operation.add(sequence, content.change, document.doc_id, revision, scope, changed, content.details)
+        if write.change is not None:
+            changed = changed_fields(old, document) if write.changed is None else write.changed
+            scope = scope_values(document.scope)
+            operation.add(sequence, write.change, document.doc_id, revision, scope, changed, write.details)
         effects.passages.add(moved)
         if is_replaced(old, document):
             self._count_removal(connection, effects)
         effects.sequence = sequence
         return _receipt(effects, document.doc_id, WriteOutcome.REPLACED, revision, sequence)
-
-    def _stamp(self, connection: apsw.Connection, content: _Content, revision: int) -> None:
-        """Applies the times and the revision of an imported document that was just written."""
-        if content.stamps is not None:
-            self._table.set_stamps(connection, content.document.doc_id, content.stamps, revision)
 
     def _remove(
         self,
@@ -270,21 +254,6 @@ def _check_revision(doc_id: str, found: Found | None, expected: int | None) -> N
     actual = found.revision if found else 0
     if expected is not None and expected != actual:
         raise RevisionMismatchError(doc_id, expected, actual)
-
-
-def _updated(old: Document, update: DocumentUpdate) -> _Content:
-    new = update.update(old)
-    if new.doc_id != old.doc_id or (update.passages is None and new.content != old.content):
-        raise ValueError("an update must keep the document's id, and without passages also its content")
-    return _Content(
-        new,
-        document_digest(new),
-        update.passages,
-        update.change,
-        update.details,
-        ending=update.ending,
-        author=update.author,
-    )
 
 
 def _has_times(document: Document, stamps: RecordStamps) -> bool:
