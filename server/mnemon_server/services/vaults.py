@@ -154,11 +154,8 @@ class VaultPool:
     ) -> None:
         """Opens nothing yet.
 
-        Args:
-            open_vault: opens the vault of a tenant.
-            open_max: vaults open at once.
-            idle_s: seconds after which an unused vault is closed.
-            room_wait_s: how long, in seconds, a call waits for one of `open_max` vaults in use to become idle.
+        A vault that is not used for `idle_s` seconds is closed. While `open_max` are in use, a call waits at most
+        `room_wait_s` seconds for one to become idle.
         """
         self._open_vault = open_vault
         self._open_max = open_max

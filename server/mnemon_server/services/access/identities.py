@@ -68,14 +68,10 @@ class Identities(Periodic):
         certificates: bool = False,
         log_name: Callable[[str], str] = str,
     ) -> None:
-        """Checks nothing yet.
+        """Checks nothing yet. The first of the sources that knows what a caller shows decides.
 
-        Args:
-            sources: the kinds of credentials; the first one that knows what a caller shows decides.
-            keys: the API keys among them, which admins change.
-            tenants: which tenants are served; None: all.
-            certificates: whether the certificate of a connection is one.
-            log_name: what logs call a subject.
+        Without `tenants`, all are served. `certificates` says whether the certificate of a connection is a credential;
+        `log_name` is what logs call a subject.
         """
         super().__init__("open streams could not be checked", interval_s=CHECK_S)
         self._sources = sources

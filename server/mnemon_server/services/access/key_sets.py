@@ -67,13 +67,9 @@ class KeySet(Periodic):
     ) -> None:
         """Reads nothing yet.
 
-        Args:
-            read: returns the set as a JSON value, in a thread; raises KeySetError.
-            place: where it is, for the log.
-            refresh_s: seconds from one reading to the next.
-            stale_s: seconds for which keys are valid after they were read.
-            is_unchanged: whether the set is known to be what was read last; takes microseconds.
-            clock: the time.
+        `read` returns the set as a JSON value, in a thread, or raises KeySetError. `is_unchanged` says within
+        microseconds whether the set is known to be what was read last. `place` is for the log; for the rest, see
+        KeySource.
         """
         super().__init__(f"the keys at {place} could not be read", interval_s=refresh_s)
         self._read, self._place, self._clock = read, place, clock

@@ -9,11 +9,6 @@ class UnknownError(Exception):
     """Whether a credential is valid depends on something that is not in memory."""
 
     def __init__(self, refusal: MnemonError, look: Callable[[], Awaitable[None]]) -> None:
-        """Is handled by looking for it and trying again, once.
-
-        Args:
-            refusal: the error if it is not found.
-            look: looks for it.
-        """
+        """`look` looks for it, once; if it is not found, the error is `refusal`."""
         self.refusal, self.look = refusal, look
         super().__init__(str(refusal))

@@ -56,16 +56,7 @@ class Export:
         offload: Offload,
         clock: Clock,
     ) -> None:
-        """Reads nothing yet.
-
-        Args:
-            vault: whose records they are.
-            selection: which of them.
-            model: what made the vectors; None leaves them out.
-            rules_version: the version of the rules, for the header.
-            offload: where the vault is read.
-            clock: says which facts have expired.
-        """
+        """Reads nothing yet. Without a model, vectors are left out."""
         self._vault = vault
         self._selection = selection
         self._model = model

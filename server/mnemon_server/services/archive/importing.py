@@ -149,17 +149,7 @@ class Import:
         offload: Offload,
         clock: Clock,
     ) -> None:
-        """Writes nothing yet.
-
-        Args:
-            vault: where the records go.
-            start: the terms of the import; its header was checked.
-            embedder: makes the vectors that are missing.
-            rules: takes the merge rules.
-            capacity: how many statements there may be; None does not count them.
-            offload: where records are checked, and the vault is read.
-            clock: the time of records that do not have one.
-        """
+        """Writes nothing yet. The terms were checked. Without a capacity, statements are not counted."""
         self._vault = vault
         self._start = start
         self._embedder = embedder

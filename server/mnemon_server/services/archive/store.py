@@ -37,15 +37,7 @@ class ArchiveStore:
         capacity: Capacity | None = None,
         clock: Clock = system_clock,
     ) -> None:
-        """Takes nothing over.
-
-        Args:
-            vault: whose records are moved.
-            embedder: makes the vectors that imported records lack; its model made those of the vault.
-            rules: the rules of the vault.
-            capacity: how many statements there may be; None does not count them.
-            clock: says which facts have expired, and is the time of records that do not have one.
-        """
+        """Takes nothing over. Without a capacity, statements are not counted."""
         self._vault = vault
         self._embedder = embedder
         model = embedder.model

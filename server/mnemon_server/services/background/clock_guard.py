@@ -87,13 +87,7 @@ class ClockGuard:
     def __init__(
         self, vault: Vault, *, clock: Clock = system_clock, uptime: Callable[[], float] = machine_uptime
     ) -> None:
-        """Reads nothing yet.
-
-        Args:
-            vault: stores the doubt.
-            clock: the wall clock, which may jump.
-            uptime: seconds that never jump.
-        """
+        """Reads nothing yet. `clock` may jump, and `uptime`, in seconds, never does."""
         self.clock, self.uptime = clock, uptime
         self._vault = vault
         self._detector: JumpDetector | None = None

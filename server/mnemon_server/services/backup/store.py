@@ -30,12 +30,7 @@ class BackupStore:
     """Makes backups of one vault. All methods are safe to call from many tasks at once. An async context manager."""
 
     def __init__(self, vault: Copyable | None, folder: BackupFolder | None) -> None:
-        """Copies nothing yet.
-
-        Args:
-            vault: what is backed up; None if it is in memory.
-            folder: keeps the backups that have a name; None refuses them.
-        """
+        """Copies nothing yet. Without a vault, it is in memory; without a folder, backups with a name are refused."""
         self._vault = vault
         self._folder = folder
         # One thread, so that a backup is never closed while it takes a step.

@@ -108,15 +108,7 @@ class Bridge:
     ) -> None:
         """Reads nothing yet. What it gets still belongs to the caller.
 
-        Args:
-            vault: stores the log, the statements, and the state of the bridge.
-            semantic: saves the statements.
-            quarantine: the events that are skipped.
-            offload: runs the reads.
-            pruning: removes events of the timeline.
-            extractors: make statements of conversations.
-            retry_s: seconds until the first retry of what failed, which double with each retry, and the most seconds
-                between two retries.
+        `retry_s` has the seconds until the first retry, which double with each further one, and the most between two.
         """
         self._vault = vault
         self._offload = offload

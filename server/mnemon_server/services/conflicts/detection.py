@@ -45,13 +45,7 @@ def severities_of(
 ) -> Severities:
     """The same results as `signals_of` and `severity`, except for rounding errors in the similarities of the index.
 
-    The relation signal does not fire here, because it depends on texts.
-
-    Args:
-        candidate: the statement, with its time.
-        own_terms: the number of its terms.
-        related: the statements that it is compared with.
-        config: the signals that count, and their thresholds.
+    The relation signal does not fire here, because it depends on texts. `own_terms` is the number of the candidate's.
     """
     conflicting, severities = np.zeros(len(related), np.bool_), np.zeros(len(related))
     columns = {

@@ -81,15 +81,7 @@ class ConflictStore:
         advisor: Advisor | None = None,
         clock: Clock = system_clock,
     ) -> None:
-        """The vault and the rules belong to the caller.
-
-        Args:
-            vault: stores the statements and the decisions.
-            embedder: makes the vectors of statements that come without one.
-            rules: the merge rules of the vault.
-            advisor: asks a judge for previews; None if there is none.
-            clock: gives the time of statements that are not stored.
-        """
+        """The vault and the rules belong to the caller. Without an advisor, no judge is asked."""
         self._dimension = embedder.model.dimension
         self._embedder = embedder
         self._rules = rules
@@ -125,11 +117,8 @@ class ConflictStore:
     ) -> Detected:
         """The conflicts of a statement with all known statements of its user, household and persona.
 
-        Args:
-            candidate: the statement.
-            rule: the name of the rule for the detection; empty for the rule whose conditions match.
-            detection: changes to the detection, in the form of a rule.
-            limit: most conflicts to return, 1 to 1,000.
+        `rule` is empty for the rule whose conditions match; `detection` has changes to it, in the form of a rule;
+        `limit` is 1 to 1,000.
 
         Raises:
             MemoryNotFoundError, RuleNotFoundError, InvalidArgumentError, EmbeddingError.
@@ -154,13 +143,10 @@ class ConflictStore:
     async def arbitrate(
         self, candidate: MemoryRef, existing: MemoryRef, *, rule: str = "", arbitration: RuleDict | None = None
     ) -> Arbitrated:
-        """Decides between two statements of the same user, household and persona; changes nothing.
+        """Decides between a new and a known statement of the same user, household and persona; changes nothing.
 
-        Args:
-            candidate: the new one.
-            existing: the known one.
-            rule: the name of the rule for the arbitration; empty for the rule whose conditions match the candidate.
-            arbitration: changes to the arbitration, in the form of a rule.
+        `rule` is empty for the rule whose conditions match the candidate; `arbitration` has changes to it, as in
+        a rule.
 
         Raises:
             MemoryNotFoundError, RuleNotFoundError, InvalidArgumentError, EmbeddingError.
@@ -235,13 +221,8 @@ class ConflictStore:
     ) -> MergedMemories:
         """Merges two statements of the same user, household and persona into one, which supersedes two stored ones.
 
-        Args:
-            first: one statement.
-            second: the other one; stored if the first one is.
-            rule: the name of the rule for the merge; empty for the rule whose conditions match the second.
-            merge: changes to the merge, in the form of a rule.
-            dry_run: returns the answer, and changes nothing.
-            request_id: makes a repeated call harmless.
+        Both are stored, or neither is. `rule` is empty for the rule whose conditions match the second; `merge` has
+        changes to it, in the form of a rule. With `dry_run`, nothing is changed.
 
         Raises:
             MemoryNotFoundError, RuleNotFoundError, InvalidArgumentError.

@@ -164,16 +164,7 @@ class Eraser:
         sign: Sign,
         offload: Offload,
     ) -> None:
-        """Erases nothing yet.
-
-        Args:
-            vault: whose records they are.
-            pruning: removes events.
-            settling: rewrites what is derived from the records.
-            embedder: keeps vectors of earlier texts, which it must forget.
-            sign: signs receipts.
-            offload: runs the reads.
-        """
+        """Erases nothing yet. The embedder keeps vectors of earlier texts, which it must forget."""
         self._vault = vault
         self._pruning = pruning
         self._settling = settling

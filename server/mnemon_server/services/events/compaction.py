@@ -72,13 +72,7 @@ class SharedCompaction:
     """Compacts a timeline. A caller that asks during a compaction follows that one. Belongs to one event loop."""
 
     def __init__(self, events: EventEngine, offload: Offload, *, report_every_s: float = REPORT_EVERY_S) -> None:
-        """Starts nothing yet.
-
-        Args:
-            timeline: what is compacted.
-            offload: runs the reads.
-            report_every_s: seconds after which progress is reported even if nothing is new.
-        """
+        """Starts nothing yet. Progress is reported after `report_every_s` seconds even if nothing is new."""
         self._events = events
         self._offload = offload
         self._report_every_s = report_every_s

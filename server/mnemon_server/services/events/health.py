@@ -43,14 +43,7 @@ class EventsHealth:
         offload: Offload,
         reporters: Iterable[str] = (),
     ) -> None:
-        """Starts without problems.
-
-        Args:
-            vault: whose log gets the problems.
-            write_latency: the time to store an event should not exceed it.
-            offload: runs the reads of the vault.
-            reporters: who will report; a problem that the log named before a restart stands until they do.
-        """
+        """Starts without problems. What the log named before a restart stands until its reporter reports."""
         self._pressure = WritePressure(write_latency)
         self._failure: MnemonError | None = None
         self._unheard = set(reporters)

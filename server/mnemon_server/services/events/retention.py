@@ -54,16 +54,7 @@ class EventRetention(Periodic):
         health: EventsHealth,
         offload: Offload,
     ) -> None:
-        """Removes nothing yet.
-
-        Args:
-            timeline: has the events.
-            settings: how long they are kept.
-            guard: guards the clock of the vault.
-            pruning: removes the events; that of the EventStore.
-            health: gets a report if a sweep is stopped; that of the EventStore.
-            offload: runs the reads of the timeline.
-        """
+        """Removes nothing yet. `pruning` and `health` are those of the EventStore."""
         super().__init__("retention could not remove events", interval_s=settings.interval_s)
         self._events = events
         self._settings = settings

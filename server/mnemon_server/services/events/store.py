@@ -92,15 +92,7 @@ class EventStore:
         settings: EventStoreSettings,
         clock: Clock = system_clock,
     ) -> None:
-        """The vault, with its timeline, and the embedder belong to the caller, who closes them.
-
-        Args:
-            timeline: the timeline of the vault.
-            vault: its log gets the problems.
-            embedder: makes the vectors of queries, if events have vectors.
-            settings: how long storing an event may take, and how long events are kept.
-            clock: gives the record time of events, and the end of the last days.
-        """
+        """The vault, with its timeline, and the embedder belong to the caller, who closes them."""
         self._vault = vault
         self._keep_for = settings.keep_for
         self._ranker = settings.ranker

@@ -51,15 +51,7 @@ class ChangeRetention(Periodic):
         offload: Offload,
         keep_after: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Drops nothing yet.
-
-        Args:
-            changes: the log.
-            settings: the limits of the log.
-            guard: the clock of the vault.
-            offload: runs the reads of the log on threads.
-            keep_after: returns the position after which changes are still to be read; None if all may go.
-        """
+        """Drops nothing yet. `keep_after` returns the position after which changes must be kept; None: all may go."""
         super().__init__("the change log could not be trimmed", interval_s=settings.interval_s)
         self._log = changes
         self._settings = settings

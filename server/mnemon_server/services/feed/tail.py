@@ -29,14 +29,7 @@ class ChangeTail:
     def __init__(
         self, changes: ChangeLog, subscribe: Callable[[Callable[[], None]], Callable[[], None]], offload: Offload
     ) -> None:
-        """Reads nothing yet.
-
-        Args:
-            changes: the log.
-            subscribe: registers a function that is called, on any thread, after each commit; returns one that
-                unregisters it.
-            offload: runs the reads of the log on threads.
-        """
+        """Reads nothing yet. For `subscribe`, see Vault."""
         self._log = changes
         self._subscribe = subscribe
         self._offload = offload

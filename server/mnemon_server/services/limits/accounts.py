@@ -96,11 +96,8 @@ class Account:
     def __init__(self, subject: str, quotas: Quotas, *, parent: "Account | None" = None, now: Clock) -> None:
         """Has used nothing yet.
 
-        Args:
-            subject: whose it is, such as "tenant:acme".
-            quotas: the most that may be used.
-            parent: of a caller: the account of the tenant, whose quotas hold as well.
-            now: the time, in seconds.
+        `subject` says whose it is, such as "tenant:acme". The parent of a caller's account is that of the tenant, whose
+        quotas hold as well. `now` is the time in seconds.
         """
         self.subject, self.parent, self.usage = subject, parent, Usage()
         self._all: tuple[Account, ...] = (self,) if parent is None else (parent, self)

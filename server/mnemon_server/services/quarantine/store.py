@@ -46,13 +46,7 @@ class QuarantineStore:
     """The quarantines of a vault. Belongs to one event loop."""
 
     def __init__(self, vault: Vault, within: Callable[[Vault, Bounds], ShownVault], offload: Offload) -> None:
-        """Reads what is stored. The vault and the offload belong to the caller.
-
-        Args:
-            vault: stores the quarantines.
-            within: makes the part of a vault within bounds.
-            offload: counts records.
-        """
+        """Reads what is stored. The vault and the offload belong to the caller."""
         self._vault = vault
         self._within = within
         self._offload = offload

@@ -72,12 +72,7 @@ class MemoryTools:
     ) -> None:
         """Takes the server's settings. The context of a call may narrow the actions, and replace the namespace.
 
-        Args:
-            facts: stores and finds the memories.
-            recall: finds records of other kinds, and knows the namespace of a call.
-            offload: formats results as text on threads.
-            actions_permitted: all actions that `manage_memory` may do; the first one is the default without create.
-            result_kib: the most text that a search returns.
+        The first of `actions_permitted` is the default without create. A search returns at most `result_kib` of text.
 
         Raises:
             ConfigurationError: an action is unknown, or there are no actions.

@@ -126,14 +126,8 @@ class ToolRunner:
     ) -> None:
         """All arguments belong to the caller, who closes them.
 
-        Args:
-            facts: stores and finds the memories of the memory tools.
-            recall: finds records of other kinds, and knows the namespace of a call.
-            registry: the operator's tools.
-            offload: parses texts and checks arguments on threads; their number limits how many run at once, since a
-                hostile text of 1 MiB takes seconds.
-            actions_permitted: all actions that `manage_memory` may do.
-            result_kib: the most text that `search_memory` returns.
+        The threads of `offload` limit how many texts are parsed at once, since a hostile one of 1 MiB takes seconds.
+        MemoryTools says what `actions_permitted` and `result_kib` are.
 
         Raises:
             ConfigurationError: an action is unknown, or there are no actions.
