@@ -73,11 +73,11 @@ class Person:
     async def statements(self) -> Sequence[str]:
         """The ids of all statements."""
         page = await self.semantic.list(limit=100, show_superseded=True)
-        return [memory.memory_id for memory in page.memories]
+        return [memory.memory_id for memory in page.items]
 
     async def decisions(self) -> Sequence[str]:
         """The ids of all decisions."""
-        return [decision.decision_id for decision in (await self.conflicts.list_decisions(limit=100)).decisions]
+        return [decision.decision_id for decision in (await self.conflicts.list_decisions(limit=100)).items]
 
     async def act(self, action: tuple[Any, ...]) -> str:
         """Does something with statements of the user's own."""

@@ -124,7 +124,7 @@ class BridgedStores:
 
     async def statements(self, *, hidden: bool = True) -> list[SemanticMemory]:
         """All statements."""
-        return list((await self.semantic.list(limit=1_000, show_superseded=hidden)).memories)
+        return list((await self.semantic.list(limit=1_000, show_superseded=hidden)).items)
 
     async def known(self) -> dict[str, tuple[str, ...]]:
         """The visible statements: their contents, and the events that they are linked to."""

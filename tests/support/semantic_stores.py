@@ -14,8 +14,8 @@ import numpy as np
 from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.collections import DECISIONS
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
-from mnemon_server.domain.records import Scope
-from mnemon_server.domain.semantic import SavedSemantic, SaveSemantic, SemanticMatch, SemanticMemory, SemanticPage
+from mnemon_server.domain.records import PageOf, Scope
+from mnemon_server.domain.semantic import SavedSemantic, SaveSemantic, SemanticMatch, SemanticMemory
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import HashingEmbedder
@@ -105,10 +105,10 @@ async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.01)
 
 
-def contents(found: Sequence[SemanticMatch] | SemanticPage) -> list[str]:
+def contents(found: Sequence[SemanticMatch] | PageOf[SemanticMemory]) -> list[str]:
     """The contents of the statements found."""
-    if isinstance(found, SemanticPage):
-        return [memory.content for memory in found.memories]
+    if isinstance(found, PageOf):
+        return [memory.content for memory in found.items]
     return [match.memory.content for match in found]
 
 

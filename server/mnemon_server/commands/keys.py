@@ -97,7 +97,7 @@ def list_keys(*, as_json: bool, tenant: str, folder: DataFolder) -> None:
     """Print the keys of a tenant, or of operators, without their secrets."""
 
     async def read(ring: "KeyRing") -> tuple[ApiKey, ...]:
-        return ring.list(tenant, after=0, limit=KEYS_MAX).keys
+        return ring.list(tenant, after=0, limit=KEYS_MAX).items
 
     rows = [_row(key) for key in _run(folder, tenant, read)]
     if as_json:

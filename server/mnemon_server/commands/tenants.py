@@ -59,7 +59,7 @@ def list_tenants(*, as_json: bool, folder: DataFolder) -> None:
         position: int | None = 0
         while position is not None:
             page = await found.list(after=position, limit=_PAGE)
-            everyone += page.tenants
+            everyone += page.items
             position = page.next_position
         return everyone
 

@@ -255,11 +255,3 @@ class Decision:
     create_time: datetime | None = None
     revert_time: datetime | None = None
     relation: Relation | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionPage:
-    """A page of decisions, newest first. `next_position` is None after the last page."""
-
-    decisions: tuple[Decision, ...]
-    next_position: int | None

@@ -102,13 +102,6 @@ class MessageReceipt(NamedTuple):
     duplicate: bool
 
 
-class MessagePage(NamedTuple):
-    """A page of messages; `next_position` is None after the last page."""
-
-    messages: tuple[StoredMessage, ...]
-    next_position: int | None
-
-
 class ConversationPage(NamedTuple):
     """A page of conversations, the newest first; `next_position` is None after the last page."""
 

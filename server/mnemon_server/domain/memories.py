@@ -196,28 +196,12 @@ class MemoryReceipt:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPage:
-    """A page of memories. `next_position` is None after the last page."""
-
-    memories: tuple[Memory, ...]
-    next_position: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class MemoryForecast:
     """A decaying memory: its confidence at the requested time, and when it falls below the bound."""
 
     memory: Memory
     confidence_then: float
     fade_time: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ForecastPage:
-    """A page of forecasts. `next_position` is None after the last page."""
-
-    forecasts: tuple[MemoryForecast, ...]
-    next_position: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

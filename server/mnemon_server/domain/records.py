@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 MetadataValue = str | int | float | bool | tuple[str, ...] | datetime
 """A typed value: 5, 5.0, True and "5" are four different values; filters treat 5 and 5.0 as equal. Times
@@ -134,6 +134,18 @@ class WriteReceipt:
     replayed: bool = False
     sequence: int = 0
     """Position of the change in commit order. An index that has applied this position contains the change."""
+
+
+Item_co = TypeVar("Item_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PageOf(Generic[Item_co]):
+    """Some of what a list has, in its order."""
+
+    items: tuple[Item_co, ...]
+    next_position: int | None
+    """Where the next page begins; None after the last one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,14 +148,6 @@ class SimilarAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class SemanticPage:
-    """A page of statements. `next_position` is None after the last page."""
-
-    memories: tuple[SemanticMemory, ...]
-    next_position: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class DeletedSemantic:
     """How many statements were or would be removed, and how many superseded statements with them."""
 

@@ -110,10 +110,10 @@ async def test_a_key_says_at_once_when_it_was_used(tmp_path: Path) -> None:
     clock = Clock()
     async with KeyRing(KeyFile(AccessFile(tmp_path)), clock=clock) as ring:
         made = await ring.create("ada", "a robot", Role.READER)
-        assert [key.last_used_at for key in ring.list("ada", after=0, limit=9).keys] == [None]
+        assert [key.last_used_at for key in ring.list("ada", after=0, limit=9).items] == [None]
         ring.authenticate(made.secret)
         minute = clock.now.replace(second=0, microsecond=0)
-        assert [key.last_used_at for key in ring.list("ada", after=0, limit=9).keys] == [minute]
+        assert [key.last_used_at for key in ring.list("ada", after=0, limit=9).items] == [minute]
 
 
 async def test_the_use_of_a_key_is_stored_from_time_to_time_while_the_server_runs(tmp_path: Path) -> None:
@@ -194,10 +194,10 @@ async def test_keys_and_the_minute_of_their_last_use_survive_a_restart_and_no_se
         ring.authenticate(made.secret)
     file.close()
     async with KeyRing(KeyFile(AccessFile(tmp_path)), clock=clock) as ring:
-        [key] = ring.list("ada", after=0, limit=10).keys
+        [key] = ring.list("ada", after=0, limit=10).items
         assert key.last_used_at == clock.now.replace(second=0)
         assert ring.authenticate(made.secret).role is Role.ADMIN
-        assert ring.list("bob", after=0, limit=10).keys == ()
+        assert ring.list("bob", after=0, limit=10).items == ()
     check_file(tmp_path, made.secret)
 
 
@@ -224,9 +224,9 @@ async def test_pages_of_keys_join_to_all_of_them(tmp_path: Path) -> None:
         await ring.create("bob", "another", Role.READER)
         found, after = [], 0
         while (page := ring.list("ada", after=after, limit=2)).next_position is not None:
-            found += page.keys
+            found += page.items
             after = page.next_position
-        assert [key.key_id for key in (*found, *page.keys)] == made
+        assert [key.key_id for key in (*found, *page.items)] == made
 
 
 async def test_a_tenant_has_a_bounded_number_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

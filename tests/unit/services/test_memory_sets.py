@@ -39,7 +39,7 @@ async def test_a_purge_deletes_matching_memories_deleted_or_not_and_a_dry_run_no
     assert await opened.store.count(show_deleted=True) == 3
     first = await opened.store.purge(where, request_id="p")
     assert (first.deleted_count, first.replayed) == (2, False)
-    assert [memory.memory_id for memory in (await opened.store.list(limit=9, show_deleted=True)).memories] == [
+    assert [memory.memory_id for memory in (await opened.store.list(limit=9, show_deleted=True)).items] == [
         kept.memory_id
     ]
     await opened.remember("three", type="note")
@@ -84,7 +84,7 @@ async def test_a_confidence_threshold_agrees_with_the_confidence_that_is_read(
                 fading = await opened.store.forecast(
                     min_confidence=bound, by=opened.clock.time, limit=5, where=replace(kept, min_confidence=0.0)
                 )
-                assert len(fading.forecasts) == (not has_it)
+                assert len(fading.items) == (not has_it)
 
 
 async def test_a_forecast_lists_the_memories_that_will_fade_and_when(opened: Opened) -> None:
@@ -92,26 +92,26 @@ async def test_a_forecast_lists_the_memories_that_will_fade_and_when(opened: Ope
     week = await opened.remember("week", decay_policy=CONTEXTUAL)
     month = await opened.remember("month", decay_policy=REINFORCEABLE)
     by = NOON + timedelta(hours=168)
-    assert (await opened.store.forecast(min_confidence=0.5, by=by, limit=9)).forecasts == ()
-    [fading] = (await opened.store.forecast(min_confidence=0.5, by=by + timedelta(microseconds=1), limit=9)).forecasts
+    assert (await opened.store.forecast(min_confidence=0.5, by=by, limit=9)).items == ()
+    [fading] = (await opened.store.forecast(min_confidence=0.5, by=by + timedelta(microseconds=1), limit=9)).items
     assert fading.memory == week
     assert fading.fade_time == by + timedelta(microseconds=1)
     assert fading.confidence_then < 0.5
     assert fading.memory.confidence == 1.0
 
     later = await opened.store.forecast(min_confidence=0.5, by=NOON + timedelta(hours=1440), limit=1)
-    assert [forecast.memory.memory_id for forecast in later.forecasts] == [week.memory_id]
+    assert [forecast.memory.memory_id for forecast in later.items] == [week.memory_id]
     assert later.next_position is not None
     rest = await opened.store.forecast(
         min_confidence=0.5, by=NOON + timedelta(hours=1440), after=later.next_position, limit=5
     )
-    [forecast] = rest.forecasts
+    [forecast] = rest.items
     assert (forecast.memory.memory_id, forecast.confidence_then) == (month.memory_id, 0.25)
 
     opened.clock.pass_hours(500)
-    [faded] = (await opened.store.forecast(min_confidence=0.5, by=NOON, limit=9)).forecasts
+    [faded] = (await opened.store.forecast(min_confidence=0.5, by=NOON, limit=9)).items
     assert (faded.memory.memory_id, faded.fade_time) == (week.memory_id, fading.fade_time)
-    assert (await opened.store.forecast(MemoryFilter(type="x"), by=NOON, limit=9)).forecasts == ()
+    assert (await opened.store.forecast(MemoryFilter(type="x"), by=NOON, limit=9)).items == ()
 
 
 async def test_the_status_of_unreadable_records_reports_it_and_does_not_raise(tmp_path: Path) -> None:

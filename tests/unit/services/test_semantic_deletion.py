@@ -104,4 +104,4 @@ async def test_errors_in_a_deletion_are_named(opened: OpenedSemantic) -> None:
         with pytest.raises(InvalidArgumentError) as refusal:
             await opened.store.delete(ids, where)
         assert fields_of(refusal.value) == [field]
-        assert len((await opened.store.list(limit=10)).memories) == 1
+        assert len((await opened.store.list(limit=10)).items) == 1

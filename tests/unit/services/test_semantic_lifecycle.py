@@ -59,7 +59,7 @@ async def test_only_the_status_answers_until_the_graph_is_loaded(tmp_path: Path)
         for start in range(0, count, 1_000):
             vectors = rng.normal(size=(1_000, DIMENSION)).tolist()
             await opened.store.save_many([statement(f"{start} {i}", embedding=v) for i, v in enumerate(vectors)])
-        one = (await opened.store.list(limit=1)).memories[0]
+        one = (await opened.store.list(limit=1)).items[0]
         asked = SimilarQuery(vector=vectors[0], top_k=5, min_similarity=0.0)
         before = await opened.store.search(asked)
     async with open_semantic(folder, graph=GRAPH) as opened:
@@ -118,8 +118,8 @@ async def test_at_the_capacity_new_statements_are_refused_until_there_is_room(fu
     assert (status.state, status.record_count, status.capacity) == (IndexState.DEGRADED, 3, 3)
     assert status.message == "the capacity of 3 statements is reached"
     page = await full.store.list(limit=10)
-    assert len(page.memories) == 3
-    await full.store.delete([page.memories[0].memory_id])
+    assert len(page.items) == 3
+    await full.store.delete([page.items[0].memory_id])
     assert (await full.store.status()).state is IndexState.READY
     assert not (await full.say("statement 3")).duplicate
 
@@ -134,7 +134,7 @@ async def test_at_the_capacity_duplicates_repeated_requests_and_reads_are_answer
 async def test_a_refused_statement_leaves_its_request_id_unused(full: OpenedSemantic) -> None:
     with pytest.raises(ThrottledError):
         await full.say("statement 3", request_id="late")
-    await full.store.delete([(await full.store.list(limit=1)).memories[0].memory_id])
+    await full.store.delete([(await full.store.list(limit=1)).items[0].memory_id])
     saved = await full.say("statement 3", request_id="late")
     assert saved.receipt is not None and not saved.receipt.replayed
 
@@ -230,7 +230,7 @@ async def test_slow_writes_are_throttled_until_the_overload_ends(tmp_path: Path)
             "a write takes longer than the target of 1e-06 s",
         )
         assert status.write_latency_s > status.write_latency_target_s == 1e-6
-        assert (await opened.store.list(limit=1)).memories
+        assert (await opened.store.list(limit=1)).items
         # No call is made until the log reports the end.
         await until_told(opened, WARNING, HEALTHY)
         assert (await opened.store.status()).state is IndexState.READY

@@ -36,7 +36,7 @@ async def test_a_tenant_that_a_credential_names_begins_unless_it_was_deleted(tmp
         await tenants.begin(["acme", "acme", "globex"])
         await tenants.begin(["acme"])
         page = await tenants.list(after=0, limit=9)
-        assert [each.tenant for each in page.tenants] == ["acme", "globex"]
+        assert [each.tenant for each in page.items] == ["acme", "globex"]
         await tenants.change("acme", TenantChange(is_suspended=True, reason="moved away"))
         for ends in (tenants.delete, tenants.forget):
             await ends("acme")
@@ -121,10 +121,10 @@ async def test_pages_of_tenants_join_to_all_of_them(tmp_path: Path) -> None:
         found, position = [], 0
         while True:
             page = await tenants.list(after=position, limit=2)
-            found += [tenant.tenant for tenant in page.tenants]
+            found += [tenant.tenant for tenant in page.items]
             if page.next_position is None:
                 break
-            assert len(page.tenants) == 2
+            assert len(page.items) == 2
             position = page.next_position
         assert found == names
         assert (await tenants.list(after=0, limit=5)).next_position is None

@@ -14,7 +14,6 @@ from mnemon_server.domain.conflicts import (
     ArbitrationSide,
     ArbitrationStrategy,
     Decision,
-    DecisionPage,
     Factor,
     MergeStatistics,
     Relation,
@@ -23,7 +22,7 @@ from mnemon_server.domain.conflicts import (
     SignalType,
 )
 from mnemon_server.domain.errors import ThrottledError
-from mnemon_server.domain.records import Scope, WriteOutcome, WriteReceipt
+from mnemon_server.domain.records import PageOf, Scope, WriteOutcome, WriteReceipt
 from mnemon_server.domain.semantic import (
     Arbitrated,
     IndexState,
@@ -148,7 +147,7 @@ def test_the_status_of_the_index_is_written_completely(state: IndexState) -> Non
 
 
 def test_a_decision_is_written_completely() -> None:
-    [message] = convert_conflicts.decisions_to_pb(DecisionPage((DECISION,), None), "").decisions
+    [message] = convert_conflicts.decisions_to_pb(PageOf((DECISION,), None), "").decisions
     assert (message.decision_id, message.scope.user, message.candidate_id, message.existing_id) == (
         "d-1", "ada", "s-1", "s-2",
     )  # fmt: skip
@@ -159,7 +158,7 @@ def test_a_decision_is_written_completely() -> None:
     )
     assert (message.create_time.ToDatetime(UTC), message.revert_time.ToDatetime(UTC)) == (LEARNT, REVERTED)
     open_one = replace(DECISION, merge=None, create_time=None, revert_time=None)
-    [message] = convert_conflicts.decisions_to_pb(DecisionPage((open_one,), None), "").decisions
+    [message] = convert_conflicts.decisions_to_pb(PageOf((open_one,), None), "").decisions
     assert not any(message.HasField(field) for field in ("merge", "create_time", "revert_time"))
 
 

@@ -111,15 +111,6 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPage:
-    """Some keys of a tenant, in the order of their creation."""
-
-    keys: tuple[ApiKey, ...]
-    next_position: int | None
-    """Where to continue; None after the last one."""
-
-
-@dataclass(frozen=True, slots=True)
 class NewSecret:
     """A key, with a secret that is shown only once."""
 

@@ -48,15 +48,6 @@ class Grant:
         return self.expires_at is not None and self.expires_at <= now
 
 
-@dataclass(frozen=True, slots=True)
-class GrantPage:
-    """Some grants, in the order of their creation."""
-
-    grants: tuple[Grant, ...]
-    next_position: int | None
-    """Where to continue; None after the last one."""
-
-
 def subjects_of(subject: str, bounds: Bounds) -> tuple[str, ...]:
     """The subjects that include a caller."""
     users = bounds.users or ()

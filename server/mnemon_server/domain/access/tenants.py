@@ -52,15 +52,6 @@ class TenantChange:
     """Why it is suspended."""
 
 
-@dataclass(frozen=True, slots=True)
-class TenantPage:
-    """Some tenants, in the order of their creation."""
-
-    tenants: tuple[Tenant, ...]
-    next_position: int | None
-    """Where to continue; None after the last one."""
-
-
 def tenant_violations(tenant: str, display_name: str, quotas: Quotas) -> Iterator[FieldViolation]:
     """Violations in a tenant that is to be created."""
     if not TENANT_ID.fullmatch(tenant):

@@ -18,7 +18,6 @@ from mnemon_server.domain.access import (
     TENANT_ID,
     ApiKey,
     Credentials,
-    KeyPage,
     NewSecret,
     Principal,
     Role,
@@ -29,6 +28,7 @@ from mnemon_server.domain.access.bounds import UNBOUNDED, Bounds
 from mnemon_server.domain.access.errors import KeyNotFoundError
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import InvalidOperationError, MnemonError, UnauthenticatedError
+from mnemon_server.domain.records import PageOf
 from mnemon_server.engines.promises.keys import KeyStore, StoredKey
 from mnemon_server.services.access.remembered import Remembered
 from mnemon_server.services.background.listeners import Listeners
@@ -214,14 +214,14 @@ class KeyRing(Periodic):
         stored = self._keys.get(key_id)
         return stored is not None and stored.key.tenant == tenant
 
-    def list(self, tenant: str, *, after: int, limit: int) -> KeyPage:
+    def list(self, tenant: str, *, after: int, limit: int) -> PageOf[ApiKey]:
         """The keys of a tenant after a position, in the order of their creation."""
         mine = [each for each in self._keys.values() if each.key.tenant == tenant]
         start = bisect.bisect_right(mine, after, key=lambda each: each.position)
         page = mine[start : start + limit]
         has_more = start + limit < len(mine)
         keys = tuple(self._with_last_use(each.key) for each in page)
-        return KeyPage(keys, page[-1].position if has_more else None)
+        return PageOf(keys, page[-1].position if has_more else None)
 
     def _open(self, secret: str, now: datetime) -> _Opened:
         key_id = key_id_of(secret)

@@ -10,7 +10,6 @@ from mnemon_server.domain.access.quotas import UNLIMITED, Quotas
 from mnemon_server.domain.access.tenants import (
     Tenant,
     TenantChange,
-    TenantPage,
     change_violations,
     tenant_violations,
 )
@@ -20,6 +19,7 @@ from mnemon_server.domain.errors import (
     InvalidOperationError,
     PermissionDeniedError,
 )
+from mnemon_server.domain.records import PageOf
 from mnemon_server.engines.promises.tenants import TenantStore
 from mnemon_server.services.access.unknown import UnknownError
 from mnemon_server.services.background.listeners import Listeners
@@ -135,11 +135,11 @@ class Tenants(Periodic):
         """Whether there is such a tenant, even if it is being deleted."""
         return await asyncio.to_thread(self._store.get, tenant) is not None
 
-    async def list(self, *, after: int, limit: int) -> TenantPage:
+    async def list(self, *, after: int, limit: int) -> PageOf[Tenant]:
         """The tenants after a position, in the order of their creation."""
         rows = await asyncio.to_thread(self._store.read, after=after, limit=limit + 1)
         page = rows[:limit]
-        return TenantPage(tuple(row.tenant for row in page), page[-1].position if len(rows) > limit else None)
+        return PageOf(tuple(row.tenant for row in page), page[-1].position if len(rows) > limit else None)
 
     async def change(self, tenant: str, change: TenantChange) -> Tenant:
         """Changes a tenant. A suspension takes effect at once in this process, and within seconds in others.

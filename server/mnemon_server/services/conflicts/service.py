@@ -15,11 +15,11 @@ from mnemon_server.domain.conflicts import (
     CONFLICTS_DEFAULT,
     CONFLICTS_MAX,
     ContentStrategy,
-    DecisionPage,
+    Decision,
     MergeStatistics,
 )
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.records import RequestKey
+from mnemon_server.domain.records import PageOf, RequestKey
 from mnemon_server.domain.rules import RULE_NAME_BYTES_MAX, ResolvedRule, RuleDict
 from mnemon_server.domain.semantic import (
     Arbitrated,
@@ -193,7 +193,9 @@ class ConflictStore:
             new = replace(new, judged=await self._advisor.judge(new))
         return preview_plan(await self._offload(self._plan, new))
 
-    async def list_decisions(self, *, user: str = "", memory_id: str = "", before: int = 0, limit: int) -> DecisionPage:
+    async def list_decisions(
+        self, *, user: str = "", memory_id: str = "", before: int = 0, limit: int
+    ) -> PageOf[Decision]:
         """A page of decisions, newest first, from before position `before`; 0 begins with the newest."""
         refuse(
             [
@@ -205,7 +207,7 @@ class ConflictStore:
         rows, position = await self._offload(
             read_page, self._decisions, where, after=before, limit=limit, descending=True
         )
-        return DecisionPage(tuple(stored_decision(document) for _, document in rows), position)
+        return PageOf(tuple(stored_decision(document) for _, document in rows), position)
 
     # Changing
 

@@ -22,14 +22,14 @@ from mnemon_server.domain.conversations import (
     Message,
     MessageExistsError,
     MessageNotFoundError,
-    MessagePage,
     MessageQuery,
     MessageReceipt,
+    StoredMessage,
 )
 from mnemon_server.domain.errors import RequestIdReusedError
 from mnemon_server.domain.events import MESSAGE_TYPE, EventReceipt, EventSelection, PrunedEvents, RecordEvent
 from mnemon_server.domain.origins import less_trusted
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.records import PageOf, Scope
 from mnemon_server.domain.validation import refuse, request_id_violations, scope_violations
 from mnemon_server.engines.promises.events import EventEngine, Sequences
 from mnemon_server.engines.promises.values import Fits
@@ -121,7 +121,7 @@ class ConversationStore:
 
     async def messages(
         self, conversation: ConversationKey, query: MessageQuery, *, room: Room | None = None
-    ) -> MessagePage:
+    ) -> PageOf[StoredMessage]:
         """A page of messages; see MessageQuery."""
         refuse(query_violations(conversation, query))
         return await read_within(room, self._offload, _page, self._events.engine, _selection(conversation), query)
@@ -150,9 +150,9 @@ class ConversationStore:
         newest = MessageQuery(newest_first=True, limit=query.max_messages or CONTEXT_MESSAGES_DEFAULT)
         page = await read_within(room, self._offload, _page, engine, _selection(conversation), newest)
         least = query.min_trust
-        trusted = [each for each in page.messages if least is None or is_trusted(each, least)]
+        trusted = [each for each in page.items if least is None or is_trusted(each, least)]
         messages = without_loose_calls(trusted)
-        count = await self._offload(engine.count, _selection(conversation)) - len(page.messages) + len(messages)
+        count = await self._offload(engine.count, _selection(conversation)) - len(page.items) + len(messages)
         excluded = less_trusted(least) if least else ()
         summaries = replace(_selection(conversation, frozenset({SUMMARY_TYPE})), without=excluded)
         found = (await self._offload(engine.window, summaries, limit=1)).events
@@ -232,7 +232,9 @@ def _check_known(
             raise RequestIdReusedError("request_id was used for different messages; each request needs its own")
 
 
-def _page(engine: EventEngine, where: EventSelection, query: MessageQuery, *, fits: Fits | None = None) -> MessagePage:
+def _page(
+    engine: EventEngine, where: EventSelection, query: MessageQuery, *, fits: Fits | None = None
+) -> PageOf[StoredMessage]:
     """A page of messages; empty if `fits` refuses it."""
     sequences = engine.sequences(where)
     if query.last and not query.after:
@@ -243,11 +245,11 @@ def _page(engine: EventEngine, where: EventSelection, query: MessageQuery, *, fi
         sequences = sequences[sequences < query.after] if query.newest_first else sequences[sequences > query.after]
     events = engine.read(sequences[: query.limit].tolist(), bytes_max=PAGE_BYTES_MAX)
     if events and fits is not None and not fits("", sum(len(event.body) for event in events)):
-        return MessagePage((), None)
+        return PageOf((), None)
     has_more = bool(events) and events[-1].sequence != sequences[-1]
     least = query.min_trust
     shown = (each for each in map(from_event, events) if least is None or is_trusted(each, least))
-    return MessagePage(tuple(shown), events[-1].sequence if has_more else None)
+    return PageOf(tuple(shown), events[-1].sequence if has_more else None)
 
 
 def _chosen(

@@ -37,7 +37,7 @@ class AccessTraces:
                     await ring.revoke(self._tenant, key.key_id, allow_missing=True)
 
     def _keys_in(self, ring: KeyRing) -> tuple[ApiKey, ...]:
-        return ring.list(self._tenant, after=0, limit=KEYS_MAX).keys
+        return ring.list(self._tenant, after=0, limit=KEYS_MAX).items
 
     async def places(self, names: Names, erased: Set[bytes]) -> list[str]:
         """The places where the name of what was erased remains."""

@@ -15,7 +15,6 @@ from mnemon_server.domain.access.grants import (
     GRANTS_PER_SUBJECT_MAX,
     PENDING_MAX,
     Grant,
-    GrantPage,
     end_violations,
     grant_violations,
     is_manager,
@@ -27,6 +26,7 @@ from mnemon_server.domain.collections import GRANTS
 from mnemon_server.domain.errors import InvalidOperationError, MnemonError, PermissionDeniedError
 from mnemon_server.domain.filters import AllOf, Condition, NoneOf, Operator, RecordFilter
 from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.records import PageOf
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.values import DocumentWrite
@@ -77,7 +77,7 @@ class GrantStore(Periodic):
         ]
         return bounds.sharing(found, bounds.holder) if found else bounds
 
-    async def list(self, caller: Principal, *, after: int, limit: int) -> GrantPage:
+    async def list(self, caller: Principal, *, after: int, limit: int) -> PageOf[Grant]:
         """The grants to the caller and of the caller's records, after a position; for an admin, all of the tenant."""
         await self._turn()
         seen = [
@@ -86,7 +86,7 @@ class GrantStore(Periodic):
             if position > after and self._is_seen(caller, grant)
         ]
         page = seen[:limit]
-        return GrantPage(tuple(grant for _, grant in page), page[-1][0] if len(seen) > limit else None)
+        return PageOf(tuple(grant for _, grant in page), page[-1][0] if len(seen) > limit else None)
 
     async def create(self, caller: Principal, grant: Grant) -> Grant:
         """Grants something, or replaces the time and the rights of the grant of the same records to the same subject.

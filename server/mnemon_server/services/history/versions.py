@@ -14,7 +14,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FieldViolation, InvalidOperationError, RevisionMismatchError
 from mnemon_server.domain.history import Ending, Version, VersionNotFoundError, stored_version
 from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, RecordKind, versions_of
-from mnemon_server.domain.records import AckLevel, WriteReceipt
+from mnemon_server.domain.records import AckLevel, PageOf, WriteReceipt
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations, revision_violations
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, Fits, PassageInput, RecordStamps
@@ -36,14 +36,6 @@ _ID_FIELDS = {
     RecordKind.FACT: "key",
 }
 """The fields of requests that name a record."""
-
-
-@dataclass(frozen=True, slots=True)
-class VersionPage:
-    """Some versions of a record, newest first. `next_position` is None after the last page."""
-
-    versions: tuple[Version, ...]
-    next_position: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +66,7 @@ class VersionStore:
 
     async def list(
         self, kind: RecordKind, record_id: str, *, after: int = 0, limit: int, room: Room | None = None
-    ) -> VersionPage:
+    ) -> PageOf[Version]:
         """A page of the versions of a record after the one at position `after`, newest first."""
         refuse(doc_id_violations(record_id, _ID_FIELDS[kind]))
         return await read_within(room, self._offload, self._list, kind, record_id, after, limit)
@@ -107,7 +99,7 @@ class VersionStore:
 
     def _list(
         self, kind: RecordKind, record_id: str, after: int, limit: int, *, fits: Fits | None = None
-    ) -> VersionPage:
+    ) -> PageOf[Version]:
         versions: RecordEngine = self._vault.collection(VERSIONS)
         rows = versions.list_documents(versions_of(kind, [record_id]), limit=_MANY, fields_only=frozenset({"kind"}))
         rows.sort(key=lambda row: (row[1].fields["until"], row[0]), reverse=True)
@@ -117,7 +109,7 @@ class VersionStore:
         found = versions.get_documents([document.doc_id for _, document in wanted], fits=fits)
         read = found[: found.index(None)] if None in found else found
         last = start + len(read)
-        return VersionPage(
+        return PageOf(
             tuple(stored_version(document) for document in read if document is not None),
             positions[last - 1] if 0 < last < len(positions) else None,
         )

@@ -30,18 +30,16 @@ from mnemon_server.domain.memories import (
     CreateMemory,
     Decay,
     DecayPolicy,
-    ForecastPage,
     Memory,
     MemoryFilter,
     MemoryForecast,
-    MemoryPage,
     MemoryQuery,
     MemoryReceipt,
     MemorySearchAnswer,
     MemoryStatus,
     UpdateMemory,
 )
-from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, WriteReceipt
+from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, PageOf, WriteReceipt
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
@@ -198,7 +196,7 @@ class MemoryStore:
         limit: int,
         show_deleted: bool = False,
         room: Room | None = None,
-    ) -> MemoryPage:
+    ) -> PageOf[Memory]:
         """A page of the memories after position `after`, in the order of their creation."""
         refuse(filter_violations(where))
         now = self._clock()
@@ -206,7 +204,7 @@ class MemoryStore:
         rows, position = await read_within(
             room, self._offload, read_page, self._records, records, after=after, limit=limit
         )
-        return MemoryPage(tuple(to_memory(document, self._confidence, now) for _, document in rows), position)
+        return PageOf(tuple(to_memory(document, self._confidence, now) for _, document in rows), position)
 
     async def search(self, query: MemoryQuery, *, room: Room | None = None) -> MemorySearchAnswer:
         """The memories most relevant to a text or a vector, best first; see MemoryQuery."""
@@ -228,7 +226,7 @@ class MemoryStore:
         after: int = 0,
         limit: int,
         room: Room | None = None,
-    ) -> ForecastPage:
+    ) -> PageOf[MemoryForecast]:
         """A page of the memories whose confidence will be below `min_confidence` at the time `by`, or is already.
 
         The page has the memories after position `after`, in the order of their creation. A past `by` means now.
@@ -241,7 +239,7 @@ class MemoryStore:
             room, self._offload, read_page, self._records, records, after=after, limit=limit
         )
         memories = (to_memory(document, self._confidence, now) for _, document in rows)
-        return ForecastPage(tuple(self._forecast(memory, min_confidence, by) for memory in memories), position)
+        return PageOf(tuple(self._forecast(memory, min_confidence, by) for memory in memories), position)
 
     async def status(self) -> MemoryStatus:
         """The status of the service, of its records and of its index. Never raises."""

@@ -18,6 +18,7 @@ from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import IndexWarmingError, MemoryNotFoundError, MnemonError
+from mnemon_server.domain.records import PageOf
 from mnemon_server.domain.semantic import (
     DeletedSemantic,
     IndexState,
@@ -26,7 +27,6 @@ from mnemon_server.domain.semantic import (
     SaveSemantic,
     SemanticFilter,
     SemanticMemory,
-    SemanticPage,
     SimilarAnswer,
     SimilarQuery,
     Snapshot,
@@ -218,7 +218,7 @@ class SemanticStore:
         limit: int,
         show_superseded: bool = False,
         room: Room | None = None,
-    ) -> SemanticPage:
+    ) -> PageOf[SemanticMemory]:
         """A page of statements in the order in which they were saved, after position `after`."""
         self._check_warm()
         refuse(filter_violations(where))
@@ -226,7 +226,7 @@ class SemanticStore:
         rows, position = await read_within(
             room, self._offload, read_page, self._records, records, after=after, limit=limit
         )
-        return SemanticPage(tuple(to_semantic(document) for _, document in rows), position)
+        return PageOf(tuple(to_semantic(document) for _, document in rows), position)
 
     async def search(self, query: SimilarQuery, *, room: Room | None = None) -> SimilarAnswer:
         """The statements nearest to a vector or a text, best first; see SimilarQuery."""

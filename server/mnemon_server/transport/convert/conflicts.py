@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from mnemon.v1 import conflicts_pb2 as pb
 from mnemon.v1 import semantic_pb2
 
-from mnemon_server.domain.conflicts import CONFLICTS_DEFAULT, DecisionPage
+from mnemon_server.domain.conflicts import CONFLICTS_DEFAULT, Decision
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.records import PageOf
 from mnemon_server.domain.semantic import (
     Arbitrated,
     Detected,
@@ -83,10 +84,10 @@ def unmerged_to_pb(unmerged: Unmerged) -> pb.UnmergeMemoryResponse:
     return message
 
 
-def decisions_to_pb(page: DecisionPage, next_page_token: str) -> pb.ListDecisionsResponse:
+def decisions_to_pb(page: PageOf[Decision], next_page_token: str) -> pb.ListDecisionsResponse:
     """A page of decisions."""
     message = pb.ListDecisionsResponse(next_page_token=next_page_token)
-    for decision in page.decisions:
+    for decision in page.items:
         fill_decision(message.decisions.add(), decision)
     return message
 

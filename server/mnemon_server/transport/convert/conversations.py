@@ -12,14 +12,13 @@ from mnemon_server.domain.conversations import (
     ConversationPage,
     DeletedMessages,
     Message,
-    MessagePage,
     MessageQuery,
     MessageReceipt,
     StoredMessage,
     ToolCall,
 )
 from mnemon_server.domain.events import LIMIT_DEFAULT
-from mnemon_server.domain.records import View
+from mnemon_server.domain.records import PageOf, View
 from mnemon_server.services.background.offload import Pause
 from mnemon_server.transport.convert.archive import KINDS
 from mnemon_server.transport.convert.recall import answer_to_pb, read_tokenizer
@@ -105,10 +104,10 @@ def receipts_to_pb(receipts: Sequence[MessageReceipt]) -> pb.AppendMessagesRespo
     )
 
 
-async def page_to_pb(page: MessagePage, next_page_token: str) -> pb.ListMessagesResponse:
+async def page_to_pb(page: PageOf[StoredMessage], next_page_token: str) -> pb.ListMessagesResponse:
     """A page of messages; yields to other calls."""
     message = pb.ListMessagesResponse(next_page_token=next_page_token)
-    await fill_each(message.messages, page.messages, _fill_message)
+    await fill_each(message.messages, page.items, _fill_message)
     return message
 
 

@@ -28,9 +28,10 @@ from mnemon_server.domain.facts import (
     key_violations,
     record_id,
 )
+from mnemon_server.domain.history import Version
 from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, Scope, View
+from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, PageOf, Scope, View
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations, revision_violations
 from mnemon_server.services.background.offload import Pause, converted
 from mnemon_server.services.facts.checks import (
@@ -42,7 +43,6 @@ from mnemon_server.services.facts.checks import (
     query_violations,
 )
 from mnemon_server.services.facts.stored_form import to_fact
-from mnemon_server.services.history.versions import VersionPage
 from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.json_values import fill_object, read_object
 from mnemon_server.transport.convert.shared.json_wire import struct_bytes
@@ -150,11 +150,11 @@ def restored_to_pb(receipt: FactReceipt) -> pb.RestoreFactVersionResponse:
     return pb.RestoreFactVersionResponse(fact=stored.fact, receipt=stored.receipt)
 
 
-async def versions_to_bytes(page: VersionPage, next_page_token: str) -> bytes:
+async def versions_to_bytes(page: PageOf[Version], next_page_token: str) -> bytes:
     """A ListFactVersionsResponse; yields to other calls. The page ends at 3 MiB."""
     pieces: list[bytes] = []
     pause = Pause()
-    for version in page.versions:
+    for version in page.items:
         fact = in_field(pb.PastFact.FACT_FIELD_NUMBER, await fact_in_pieces(to_fact(version.document, as_text=True)))
         said = pb.PastFact()
         fill_info(said.version, version)

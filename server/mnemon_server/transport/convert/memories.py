@@ -17,18 +17,17 @@ from mnemon_server.domain.memories import (
     CreateMemory,
     DecayPolicy,
     Explanation,
-    ForecastPage,
     Memory,
     MemoryFilter,
+    MemoryForecast,
     MemoryMatch,
-    MemoryPage,
     MemoryQuery,
     MemoryReceipt,
     MemorySearchAnswer,
     MemoryStatus,
     UpdateMemory,
 )
-from mnemon_server.domain.records import AckLevel, View
+from mnemon_server.domain.records import AckLevel, PageOf, View
 from mnemon_server.domain.validation import request_id_violations
 from mnemon_server.services.background.offload import Pause
 from mnemon_server.services.memories.checks import (
@@ -113,18 +112,18 @@ def fill_change(message: Change, receipt: MemoryReceipt) -> Change:
     return message
 
 
-async def page_to_pb(page: MemoryPage, next_page_token: str) -> pb.ListMemoriesResponse:
+async def page_to_pb(page: PageOf[Memory], next_page_token: str) -> pb.ListMemoriesResponse:
     """The page; yields to other calls."""
     message = pb.ListMemoriesResponse(next_page_token=next_page_token)
-    await fill_each(message.memories, page.memories, fill_memory)
+    await fill_each(message.memories, page.items, fill_memory)
     return message
 
 
-async def forecast_to_pb(page: ForecastPage, next_page_token: str) -> pb.ForecastMemoriesResponse:
+async def forecast_to_pb(page: PageOf[MemoryForecast], next_page_token: str) -> pb.ForecastMemoriesResponse:
     """The page; yields to other calls."""
     message = pb.ForecastMemoriesResponse(next_page_token=next_page_token)
     pause = Pause()
-    for forecast in page.forecasts:
+    for forecast in page.items:
         target = message.forecasts.add(confidence_then=forecast.confidence_then)
         fill_memory(target.memory, forecast.memory)
         fill_time(target.fade_time, forecast.fade_time)

@@ -3,7 +3,7 @@
 from mnemon.v1 import common_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
-from mnemon_server.domain.records import View
+from mnemon_server.domain.records import PageOf, View
 from mnemon_server.domain.semantic import (
     LISTS,
     TEXTS,
@@ -15,7 +15,6 @@ from mnemon_server.domain.semantic import (
     SaveSemantic,
     SemanticFilter,
     SemanticMemory,
-    SemanticPage,
     SimilarAnswer,
     SimilarityDiagnostics,
     SimilarQuery,
@@ -108,10 +107,10 @@ async def answer_to_pb(
     return message
 
 
-async def page_to_pb(page: SemanticPage, next_page_token: str) -> pb.ListSemanticMemoriesResponse:
+async def page_to_pb(page: PageOf[SemanticMemory], next_page_token: str) -> pb.ListSemanticMemoriesResponse:
     """The page; yields to other calls."""
     message = pb.ListSemanticMemoriesResponse(next_page_token=next_page_token)
-    await fill_each(message.memories, page.memories, fill_memory)
+    await fill_each(message.memories, page.items, fill_memory)
     return message
 
 

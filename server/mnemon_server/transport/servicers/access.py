@@ -40,7 +40,7 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         request.tenant = named_tenant(request.tenant)
         pages = PageTokens(self._keys.page_key, request)
         page = self._keys.list(request.tenant, after=pages.position(), limit=limit)
-        keys = [convert.key_to_pb(key) for key in page.keys]
+        keys = [convert.key_to_pb(key) for key in page.items]
         return pb.ListKeysResponse(keys=keys, next_page_token=pages.next(page.next_position))
 
     async def RotateKey(self, request: pb.RotateKeyRequest, context: Context) -> pb.RotateKeyResponse:  # noqa: N802
@@ -70,7 +70,7 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.grants.list(current_call.get().principal, after=pages.position(), limit=limit)
-        grants = [convert.grant_to_pb(grant) for grant in page.grants]
+        grants = [convert.grant_to_pb(grant) for grant in page.items]
         return pb.ListGrantsResponse(grants=grants, next_page_token=pages.next(page.next_position))
 
     async def AcceptGrant(  # noqa: N802

@@ -104,7 +104,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
                 RecordKind.DOCUMENT, request.doc_id, after=pages.position(), limit=limit, room=self.room()
             )
         response = pb.ListDocumentVersionsResponse(next_page_token=pages.next(page.next_position))
-        documents = [version.document for version in page.versions]
+        documents = [version.document for version in page.items]
         await versions.fill_versions(response.versions, page, documents, convert.fill_document_of)
         return response
 

@@ -148,7 +148,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
                 limit=limit,
                 room=self.room(),
             )
-            memories = [vault.memories.as_it_was(version) for version in page.versions]
+            memories = [vault.memories.as_it_was(version) for version in page.items]
         response = pb.ListMemoryVersionsResponse(next_page_token=pages.next(page.next_position))
         await versions.fill_versions(response.versions, page, memories, convert.fill_memory_of)
         return response

@@ -93,7 +93,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
                 RecordKind.SEMANTIC, request.memory_id, after=pages.position(), limit=limit, room=self.room()
             )
         response = pb.ListSemanticMemoryVersionsResponse(next_page_token=pages.next(page.next_position))
-        statements = [to_semantic(version.document) for version in page.versions]
+        statements = [to_semantic(version.document) for version in page.items]
         await versions.fill_versions(response.versions, page, statements, convert.fill_memory_of)
         return response
 

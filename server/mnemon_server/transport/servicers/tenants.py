@@ -49,7 +49,7 @@ class TenantRegistryServicer(TenantServicer, tenant_pb2_grpc.TenantServiceServic
         limit = read_page_size(request)
         pages = PageTokens(self._tenants.page_key, request)
         page = await self._tenants.list(after=pages.position(), limit=limit)
-        tenants = [convert.tenant_to_pb(tenant) for tenant in page.tenants]
+        tenants = [convert.tenant_to_pb(tenant) for tenant in page.items]
         return pb.ListTenantsResponse(tenants=tenants, next_page_token=pages.next(page.next_position))
 
     async def UpdateTenant(  # noqa: N802

@@ -7,8 +7,9 @@ from mnemon.v1 import common_pb2
 
 from mnemon_server.domain.history import Ending, Version
 from mnemon_server.domain.kinds import RecordKind
+from mnemon_server.domain.records import PageOf
 from mnemon_server.services.background.offload import Pause
-from mnemon_server.services.history.versions import Restoration, VersionPage
+from mnemon_server.services.history.versions import Restoration
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision
 from mnemon_server.wire.enums import numbers_of
 from mnemon_server.wire.values import ACK_LEVELS, fill_time
@@ -33,11 +34,11 @@ def read_restoration(request: Any, kind: RecordKind, record_id: str) -> Restorat
 
 
 async def fill_versions(
-    target: Any, page: VersionPage, records: Sequence[Record], fill_record: Callable[[Any, Record], None]
+    target: Any, page: PageOf[Version], records: Sequence[Record], fill_record: Callable[[Any, Record], None]
 ) -> None:
     """Writes versions into a repeated field, each with its record; yields to other calls."""
     pause = Pause()
-    for version, record in zip(page.versions, records, strict=True):
+    for version, record in zip(page.items, records, strict=True):
         message = target.add()
         fill_record(message, record)
         fill_info(message.version, version)
