@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mnemon import Client, F
+from mnemon import Client, F, Scope
 
 from tests.support.command import run, run_json
 
@@ -42,6 +42,33 @@ def test_a_search_says_that_nothing_relevant_was_found(address: str, memory: Cli
     assert unrelated.returncode == 0
     assert re.match(r"note: nothing relevant \(best 0\.\d\d\)\n", unrelated.stderr)
     memory.documents.delete("train")
+
+
+def test_an_answer_without_records_names_the_user_of_whom_nothing_is_stored(
+    address: str, memory: Client, user: str
+) -> None:
+    text = "The TV is broken."
+    memory.remember(text, user=user)
+    memory.semantic.add(text, user=user)
+    memory.documents.put(user, text, scope=Scope(user=user))
+
+    for noun, *command in (
+        ("record", "recall", "TV"),
+        ("memory", "remembered", "TV"),
+        ("memory", "memories"),
+        ("statement", "similar", "TV"),
+        ("statement", "known"),
+        ("document", "search", "TV"),
+        ("document", "list"),
+    ):
+        found = run(address, *command, "--user", user)
+        assert (found.returncode, found.stderr, text in found.stdout) == (0, "", True)
+        mistyped = run(address, *command, "--user", user.upper())
+        assert f"note: no {noun} has the user '{user.upper()}'\n" in mistyped.stderr
+    # Another condition excludes what the user has.
+    assert "has the user" not in run(address, "memories", "--user", user, "--type", "plan").stderr
+    assert "has the user" not in run(address, "remembered", "TV", "--user", user, "--type", "plan").stderr
+    memory.documents.delete(user)
 
 
 def test_a_hyphen_in_the_place_of_a_text_is_standard_input(address: str, memory: Client, user: str) -> None:

@@ -15,6 +15,7 @@ from mnemon._cli import output as out
 from mnemon._cli.json_lines import EVENT_LINES, read_records, store_lines
 from mnemon._cli.progress import show_progress
 from mnemon._cli.session import Session
+from mnemon._cli.unknown_users import note_unknown_user
 from mnemon._values import bridge as bridge_values
 from mnemon._values import documents as values
 from mnemon._values import timeline
@@ -205,8 +206,7 @@ def _note_unknown_names(session: Session, which: Mapping[str, Any]) -> None:
         for event_type in which["event_types"]:
             if event_type not in types:
                 out.note(f"no event has the type {event_type!r}{there}")
-    if "user" in which and not session.client.timeline.summarize(user=which["user"]).event_count:
-        out.note(f"no event has the user {which['user']!r}")
+    note_unknown_user(session, which.get("user"), "event")
 
 
 def _number(receipt: timeline.PruneReceipt) -> str:

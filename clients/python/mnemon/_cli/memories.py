@@ -13,6 +13,7 @@ from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.json_lines import MEMORY_LINES, LineReport, read_records, store_lines
 from mnemon._cli.session import Session
+from mnemon._cli.unknown_users import note_unknown_user
 from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon._values.filters import F
@@ -143,7 +144,10 @@ def _show_update(session: Session, report: LineReport, item: memories.MemoryLike
 @opt.json_option
 def remembered(session: Session, /, query: str, which: dict[str, Any], **how: Any) -> None:
     """Find the memories most relevant to QUERY, best first."""
-    out.show_answer(session, session.client.memories.search(query, **how, **which), match_table)
+    answer = session.client.memories.search(query, **how, **which)
+    out.show_answer(session, answer, match_table)
+    if not answer.results:
+        note_unknown_user(session, which.get("user"), "memory")
 
 
 @click.command("memories")
@@ -180,7 +184,8 @@ def list_memories(
         echo(json.dumps({"count": number}) if session.as_json else f"{number}")
     else:
         found = session.client.memories.list(page_size=out.page_size_of(limit), **chosen)
-        out.show_list(session, found, memory_table, limit=limit)
+        if not out.show_list(session, found, memory_table, limit=limit):
+            note_unknown_user(session, which.get("user"), "memory")
 
 
 @click.command()

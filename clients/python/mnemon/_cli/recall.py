@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.session import Session
+from mnemon._cli.unknown_users import note_unknown_user
 from mnemon._messages.recall import RECALLED
 from mnemon._values.documents import SCOPE_FIELDS
 from mnemon._values.recall import RecallAnswer, RecallItem
@@ -54,6 +55,8 @@ def recall(session: Session, /, query: str, *, which: dict[str, Any], only_conte
         return
     if answer.nothing_relevant and answer.best_relevance:
         out.note(f"nothing relevant (best {answer.best_relevance:.2f})")
+    if not answer.results:
+        note_unknown_user(session, which.get("user"))
     for each in answer.diagnostics:
         if each.skipped and (how["kinds"] or not answer.results):
             out.note(f"{each.kind}: not searched: {each.skipped}")

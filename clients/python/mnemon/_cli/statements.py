@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.session import Session
+from mnemon._cli.unknown_users import note_unknown_user
 from mnemon._values import conflicts, decisions, semantic
 from mnemon._values import documents as values
 from mnemon.shared.terminal import counted, echo
@@ -128,6 +129,8 @@ def similar(
         raise click.UsageError("--min-similarity compares meaning, so it does not go with --mode keyword")
     answer = session.client.semantic.search(query, limit=limit, mode=mode, min_similarity=min_similarity, **which)
     out.show_answer(session, answer, similarity_table)
+    if not answer.results:
+        note_unknown_user(session, which.get("user"), "statement")
     below = answer.diagnostics.filtered_by_threshold
     if below and not session.as_json and (min_similarity is not None or mode == values.SearchMode.VECTOR):
         out.note(f"below the least similarity: {below:,}")
@@ -154,7 +157,8 @@ def known(
         found = session.client.semantic.list(
             page_size=out.page_size_of(limit), show_superseded=show_superseded, **which
         )
-        out.show_list(session, found, statement_table, limit=limit)
+        if not out.show_list(session, found, statement_table, limit=limit):
+            note_unknown_user(session, which.get("user"), "statement")
         return
     if which or show_superseded:
         raise click.UsageError("name one statement, or say which ones with options; not both")

@@ -3,7 +3,7 @@
 import json
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -17,6 +17,7 @@ from mnemon._cli import output as out
 from mnemon._cli.memories import status_table
 from mnemon._cli.progress import show_progress
 from mnemon._cli.session import Session
+from mnemon._cli.unknown_users import note_unknown_user
 from mnemon._values import documents as values
 from mnemon._values.memories import MemoryStatus
 from mnemon.shared.errors import UnimplementedError
@@ -67,6 +68,8 @@ def search(session: Session, /, query: str, which: dict[str, Any], *, lenient: b
     with _noting_warnings():
         answer = session.client.documents.search(query, strict=not lenient, **how, **which)
     out.show_answer(session, answer, search_table)
+    if not answer.results:
+        _note_unknown_user(session, which)
 
 
 @click.command()
@@ -86,7 +89,14 @@ def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenie
     """List documents in the order in which they were first indexed."""
     with _noting_warnings():
         found = session.client.documents.list(page_size=out.page_size_of(limit), strict=not lenient, **which)
-        out.show_list(session, found, document_table, limit=limit)
+        has_any = out.show_list(session, found, document_table, limit=limit)
+    if not has_any:
+        _note_unknown_user(session, which)
+
+
+def _note_unknown_user(session: Session, which: Mapping[str, Any]) -> None:
+    scope = which.get("scope")
+    note_unknown_user(session, scope.user if scope else None, "document")
 
 
 @click.command()
