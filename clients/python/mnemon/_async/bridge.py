@@ -5,7 +5,6 @@ from typing import Any, Unpack
 
 from mnemon._async.service import AsyncService, Stub
 from mnemon._messages.calls import extraction_messages_to_pb, update_policy
-from mnemon._messages.filters import check_keywords
 from mnemon._messages.recall import fields_to_pb
 from mnemon._messages.translation import read, request
 from mnemon._values import bridge
@@ -69,7 +68,6 @@ class AsyncBridge(AsyncService):
         or the one that the server has. Raises ConfigurationError if the server has no such extractor, and
         ToolUnreachableError if it cannot be asked now.
         """
-        check_keywords(scope, ScopeFields.__annotations__)
         asked = request(
             pb.PreviewExtractionRequest,
             scope=fields_to_pb(scope),

@@ -219,17 +219,9 @@ def _labels_option(name: str, where: str) -> Callable[[opt.Command], opt.Command
 )
 @opt.limit_option(out.LIST_LIMIT)
 @opt.json_option
-def namespaces(
-    session: Session,
-    prefix: tuple[str, ...] | None,
-    suffix: tuple[str, ...] | None,
-    max_depth: int,
-    limit: int,
-) -> None:
+def namespaces(session: Session, /, *, limit: int, **which: Any) -> None:
     """List the namespaces that hold facts."""
-    found = session.client.facts.list_namespaces(
-        prefix=prefix or (), suffix=suffix or (), max_depth=max_depth, page_size=out.page_size_of(limit)
-    )
+    found = session.client.facts.list_namespaces(page_size=out.page_size_of(limit), **opt.given_of(which))
     out.show_list(session, found, namespace_list, limit=limit, soft_wrap=True)
 
 
@@ -240,16 +232,7 @@ def namespaces(
 @opt.dry_run_option
 @opt.yes_option
 @opt.json_option
-def delete(
-    session: Session,
-    namespace: fact_values.Namespace,
-    keys: tuple[str, ...],
-    *,
-    subtree: bool,
-    where: dict[str, Any] | None,
-    dry_run: bool,
-    yes: bool,
-) -> None:
+def delete(session: Session, /, namespace: fact_values.Namespace, keys: tuple[str, ...], **which: Any) -> None:
     """Permanently remove facts of NAMESPACE: those under the KEYs, or all that the options match."""
     if not keys:
         out.remove_matching(
@@ -257,13 +240,10 @@ def delete(
             session.client.facts.delete_many,
             lambda receipt: counted(receipt.deleted_count, "fact"),
             number_only=True,
-            dry_run=dry_run,
-            yes=yes,
             namespace=namespace,
-            subtree=subtree,
-            where=where,
+            **which,
         )
-    elif subtree or where or dry_run:
+    elif which["subtree"] or which["where"] or which["dry_run"]:
         raise click.UsageError("a KEY names one fact of NAMESPACE; --below, --where and --dry-run go without")
     else:
         _delete_each(session, namespace, keys)

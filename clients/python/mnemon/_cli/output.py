@@ -17,6 +17,7 @@ from mnemon._local_time import exact_time
 from mnemon._values.archive import RecordKind
 from mnemon._values.documents import JsonValue, RelevanceOfBest
 from mnemon._values.filters import AllOf, Condition, F, Operator, as_fact_filter
+from mnemon._values.recall import RecallAnswer
 from mnemon.shared.errors import InvalidOperationError, NotFoundError
 from mnemon.shared.terminal import counted, echo, printable
 
@@ -200,7 +201,7 @@ def note_cut(*, truncated: bool) -> None:
         note("more was found than one answer holds, which is 3 MiB; ask for less of it, or more precisely")
 
 
-def note_relevance(answer: RelevanceOfBest) -> None:
+def note_relevance(answer: RelevanceOfBest | RecallAnswer) -> None:
     """Prints that a search found nothing that is likely to have to do with its query."""
     if answer.nothing_relevant and answer.best_relevance:
         note(f"nothing relevant (best {answer.best_relevance:.2f})")

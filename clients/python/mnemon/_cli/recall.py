@@ -53,8 +53,7 @@ def recall(session: Session, /, query: str, *, which: dict[str, Any], only_conte
     if session.as_json:
         echo(answer.to_json())
         return
-    if answer.nothing_relevant and answer.best_relevance:
-        out.note(f"nothing relevant (best {answer.best_relevance:.2f})")
+    out.note_relevance(answer)
     if not answer.results:
         note_unknown_user(session, which.get("user"))
     for each in answer.diagnostics:

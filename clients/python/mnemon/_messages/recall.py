@@ -6,7 +6,7 @@ from typing import Any
 from mnemon._enums import numbers_by_member
 from mnemon._messages import convert
 from mnemon._messages.convert import invalid
-from mnemon._messages.filters import filter_to_pb
+from mnemon._messages.filters import check_keywords, filter_to_pb
 from mnemon._values import filters
 from mnemon._values.archive import RecordKind
 from mnemon._values.documents import ScopeFields
@@ -74,7 +74,11 @@ def text_of(field: str, content: object) -> str:
 
 
 def fields_to_pb(given: ScopeFields) -> common_pb2.Scope:
-    """The scope that keyword arguments make; None leaves one out. An empty text is refused, as it would mean all."""
+    """The scope that keyword arguments make; None leaves one out. An empty text is refused, as it would mean all.
+
+    Raises TypeError for an argument that is no field of a scope.
+    """
+    check_keywords(given, ScopeFields.__annotations__)
     return common_pb2.Scope(
         **{name: convert.some_text(name, value) for name, value in given.items() if value is not None}
     )

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from mnemon._messages.calls import extraction_messages_to_pb, update_policy
-from mnemon._messages.filters import check_keywords
 from mnemon._messages.recall import fields_to_pb
 from mnemon._messages.translation import read, request
 from mnemon._sync.service import Service, Stub
@@ -70,7 +69,6 @@ class Bridge(Service):
         or the one that the server has. Raises ConfigurationError if the server has no such extractor, and
         ToolUnreachableError if it cannot be asked now.
         """
-        check_keywords(scope, ScopeFields.__annotations__)
         asked = request(
             pb.PreviewExtractionRequest,
             scope=fields_to_pb(scope),

@@ -6,13 +6,11 @@ from typing import Any, Unpack
 
 from mnemon._messages.conversations import ids_to_pb, messages_to_pb
 from mnemon._messages.convert import text
-from mnemon._messages.filters import check_keywords
 from mnemon._messages.recall import fields_to_pb, kinds_to_pb
 from mnemon._messages.translation import read, request
 from mnemon._sync.service import Service, Stub
 from mnemon._values import conversations
 from mnemon._values.documents import ScopeFields
-from mnemon.v1 import common_pb2
 from mnemon.v1 import conversation_pb2 as pb
 from mnemon.v1.conversation_pb2_grpc import ConversationServiceStub
 
@@ -44,7 +42,7 @@ class Conversations(Service):
         asked = request(
             pb.AppendMessagesRequest,
             conversation_id=conversation_id,
-            scope=_scope(scope),
+            scope=fields_to_pb(scope),
             messages=messages_to_pb(messages),
             request_id=request_id,
         )
@@ -95,7 +93,7 @@ class Conversations(Service):
         asked = request(
             pb.ListMessagesRequest,
             conversation_id=conversation_id,
-            scope=_scope(scope),
+            scope=fields_to_pb(scope),
             last=last,
             newest_first=newest_first,
             min_trust=min_trust or "",
@@ -119,7 +117,9 @@ class Conversations(Service):
         **scope: Unpack[ScopeFields],
     ) -> conversations.ConversationPage:
         """Returns one page of conversations: 50 if `page_size` is 0, at most 1,000."""
-        asked = request(pb.ListConversationsRequest, scope=_scope(scope), page_size=page_size, page_token=page_token)
+        asked = request(
+            pb.ListConversationsRequest, scope=fields_to_pb(scope), page_size=page_size, page_token=page_token
+        )
         return read(conversations.ConversationPage, self._call(self._stub.ListConversations, asked, timeout))
 
     def context(
@@ -145,7 +145,7 @@ class Conversations(Service):
         asked = request(
             pb.GetConversationContextRequest,
             conversation_id=conversation_id,
-            scope=_scope(scope),
+            scope=fields_to_pb(scope),
             query=query,
             max_tokens=max_tokens,
             max_messages=max_messages,
@@ -176,7 +176,7 @@ class Conversations(Service):
         asked = request(
             pb.DeleteMessagesRequest,
             conversation_id=conversation_id,
-            scope=_scope(scope),
+            scope=fields_to_pb(scope),
             message_ids=ids_to_pb("message_ids", message_ids),
             last=last,
             after_message_id=text("after", after),
@@ -201,13 +201,8 @@ class Conversations(Service):
         asked = request(
             pb.DeleteConversationRequest,
             conversation_id=conversation_id,
-            scope=_scope(scope),
+            scope=fields_to_pb(scope),
             allow_missing=allow_missing,
             request_id=request_id,
         )
         return read(conversations.MessagesDeletion, self._call(self._stub.DeleteConversation, asked, timeout))
-
-
-def _scope(given: ScopeFields) -> common_pb2.Scope:
-    check_keywords(given, ScopeFields.__annotations__)
-    return fields_to_pb(given)

@@ -6,7 +6,6 @@ from typing import Any, Unpack
 
 from mnemon._local_time import Moment
 from mnemon._messages.calls import range_to_pb
-from mnemon._messages.filters import check_keywords
 from mnemon._messages.recall import fields_to_pb, filters_to_pb, kinds_to_pb, messages_to_pb, question_to_pb
 from mnemon._messages.translation import read, request
 from mnemon._sync.service import Service, Stub
@@ -60,7 +59,6 @@ class Recall(Service):
         default 0.3, are left out, and so are records from origins less trusted than `min_trust`: "user", "agent",
         "tool", "import" or "web".
         """
-        check_keywords(scope, values.ScopeFields.__annotations__)
         asked = request(
             pb.RecallRequest,
             query=question_to_pb(query, messages, vector),

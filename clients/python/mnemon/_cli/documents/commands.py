@@ -121,28 +121,16 @@ def count(session: Session, which: dict[str, Any], *, lenient: bool) -> None:
 @opt.scope_options
 @opt.json_option
 def update(
-    session: Session,
-    doc_id: str,
-    scope: values.Scope,
-    content: str | None,
-    file: TextIO | None,
-    *,
-    set_metadata: dict[str, values.MetadataValue],
-    remove_metadata: tuple[str, ...],
+    session: Session, /, doc_id: str, scope: values.Scope, content: str | None, file: TextIO | None, **metadata: Any
 ) -> None:
     """Change the given fields of the document DOC_ID, and keep the others."""
     parts = {name: part for name, part in scope.to_dict().items() if part}
     if content is not None and file is not None:
         raise click.UsageError("give the text with --content or with --file, not both")
-    if content is None and file is None and not (set_metadata or remove_metadata or parts):
+    if content is None and file is None and not (parts or any(metadata.values())):
         raise click.UsageError("say what to change: --content, --file, --set, --unset or a scope such as --project")
-    receipt = session.client.documents.update(
-        doc_id,
-        content=file.read() if file else content,
-        set_metadata=set_metadata,
-        remove_metadata=remove_metadata,
-        scope=parts or None,
-    )
+    text = file.read() if file else content
+    receipt = session.client.documents.update(doc_id, content=text, scope=parts or None, **metadata)
     said = f"{receipt.outcome} {doc_id}, revision {receipt.revision}"
     out.show(session, receipt, lambda receipt: said)
 
