@@ -19,8 +19,9 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import ConfigurationError, NotServingError, StorageFailedError
 from mnemon_server.domain.events import CompactionProgress, EventsState, PruneReason
 from mnemon_server.engines.events.segment_files import HashFilter
-from mnemon_server.engines.events.tables import SegmentRow, SegmentState, runs_of
+from mnemon_server.engines.events.tables import SegmentRow, SegmentState
 from mnemon_server.engines.promises.events import EventEngine
+from mnemon_server.engines.sqlite.query import runs_of
 from mnemon_server.engines.sqlite_vault import SQLiteVault, VaultSettings
 
 from tests.contract.timeline_suite import ALL, SETTINGS, append, append_at, get, happening, told, window
@@ -412,6 +413,6 @@ def test_a_filter_knows_all_its_hashes_and_few_others() -> None:
 
 @pytest.mark.parametrize("sequences", [[], [7], [1, 2, 3], [1, 3, 4, 9, 11, 12]])
 def test_runs_tell_which_events_a_segment_has(sequences: list[int]) -> None:
-    row = SegmentRow(1, 1, SegmentState.SEALED, 12, 0, 0, 0, runs=runs_of(np.array(sequences, np.int64)))
+    row = SegmentRow(1, 1, SegmentState.SEALED, 12, 0, 0, 0, runs=runs_of(np.array(sequences, np.int64)).tobytes())
     assert row.sequences().tolist() == sequences
     assert row.sequences(3, 11).tolist() == [one for one in sequences if 3 <= one <= 11]

@@ -40,6 +40,7 @@ from mnemon_server.engines.sqlite.follower import Follower
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.keywords.packing import KeywordPacking
 from mnemon_server.engines.sqlite.mutations import Mutations
+from mnemon_server.engines.sqlite.query import stored_meta
 from mnemon_server.engines.sqlite.records import SQLiteCollection
 from mnemon_server.engines.sqlite.scanners import DEFAULT_VECTORS, VectorScanners, VectorSettings
 from mnemon_server.engines.sqlite.tables import collection_keywords, store_heads, stored_heads
@@ -289,7 +290,7 @@ class _Housekeeping(Follower):
             if is_new := bool(connection.changes()):
                 store_heads(connection, self._heads)
             history_gaps.begin(connection, self._history, now=self._journal.now(), is_new=is_new)
-            stored = connection.execute("SELECT value FROM meta WHERE key = 'embedding_model'").get
+            stored = stored_meta(connection, "embedding_model")
         if (heads := stored_heads(connection)) != self._heads:
             log.warning(
                 "this vault embeds and indexes the metadata keys %s, and search_metadata_keys says %s: `mnemon-server "

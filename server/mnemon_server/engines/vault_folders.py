@@ -183,14 +183,12 @@ def set_unfinished(folder: Path, *, is_unfinished: bool) -> None:
         StorageFailedError: the file that says so cannot be written or removed.
     """
     path = folder / UNFINISHED
-    try:
+    with translated("change", path.name):
         if is_unfinished:
             create_file(path)
         else:
             path.unlink(missing_ok=True)
         sync(folder)
-    except OSError as error:
-        raise StorageFailedError(f"{path.name} cannot be changed: {error.strerror}") from error
 
 
 def discard_quarantined(folder: Path, files: Sequence[str]) -> None:

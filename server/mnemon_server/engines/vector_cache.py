@@ -127,9 +127,8 @@ class VectorCache:
         """
         snapshot = self._snapshot
         # While many vectors are added, the newer ones are so many that to copy them would take most of the time.
-        parts = _scores(snapshot, _held(snapshot, among), query), _all_scores(_after(snapshot, newest), query)
-        return Scores(
-            np.concatenate([part.passage_ids for part in parts]), np.concatenate([part.scores for part in parts])
+        return Scores.joined(
+            [_scores(snapshot, _held(snapshot, among), query), _all_scores(_after(snapshot, newest), query)]
         )
 
     def _grow(self, needed: int) -> None:

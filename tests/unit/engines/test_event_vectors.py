@@ -43,11 +43,11 @@ class Stored:
         """Compares a query with some events, as many as are known."""
         query = self._rng.standard_normal(DIMENSION).astype(np.float32)
         query /= np.linalg.norm(query)
-        found, cosines = self.vectors.similarities(self.connection, query, among)
+        found = self.vectors.similarities(self.connection, query, among)
         known = [each for each in among.tolist() if each in self._known]
-        assert found.tolist() == known
+        assert found.passage_ids.tolist() == known
         expected = [max(float(self._known[each] @ query), 0.0) for each in known]
-        assert cosines.tolist() == pytest.approx(expected, abs=2e-3)
+        assert found.scores.tolist() == pytest.approx(expected, abs=2e-3)
 
 
 @pytest.mark.parametrize("held", [0, 1])

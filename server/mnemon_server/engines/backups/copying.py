@@ -20,7 +20,7 @@ from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.private import create_folder
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import RESTORED_EPOCH
-from mnemon_server.engines.sqlite.query import fetch
+from mnemon_server.engines.sqlite.query import fetch, stored_meta
 from mnemon_server.engines.sqlite.upkeep.copying import copy_database
 from mnemon_server.engines.vault_folders import COPIES
 from mnemon_server.engines.vault_key import KEY_FILE
@@ -107,7 +107,7 @@ def discard_copies(folder: Path) -> None:
 
 def refuse_foreign(base: Manifest, connection: apsw.Connection) -> None:
     """Raises InvalidArgumentError if a backup is not of this vault."""
-    if base.vault_id != _public(connection.execute("SELECT value FROM meta WHERE key = 'epoch'").get):
+    if base.vault_id != _public(stored_meta(connection, "epoch")):
         raise InvalidArgumentError.of("base", "must be a backup of the same vault")
 
 

@@ -25,7 +25,7 @@ from mnemon_server.engines.chroma.records import (
     to_similarity,
     to_where,
 )
-from mnemon_server.engines.promises.values import Scores, Vector
+from mnemon_server.engines.promises.values import NO_SCORES, Scores, Vector
 from mnemon_server.engines.promises.vector_index import IndexEntry, IndexState
 
 _COLLECTIONS = "/tenants/default_tenant/databases/default_database/collections"
@@ -131,7 +131,7 @@ class ChromaIndex:
     def search(self, query: Vector, *, limit: int, equal: RecordFilter) -> Scores:
         """Up to `limit` passages close to the query that match the filter, nearest first. Approximate."""
         if limit <= 0:
-            return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
+            return NO_SCORES
         with self._refusals():
             opened = self._opened_before()
             found = self._query(

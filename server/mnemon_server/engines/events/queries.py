@@ -229,11 +229,6 @@ def _counts_in(source: Source, selection: Selection) -> tuple[int, int]:
     return in_context, source.count(selection.context(), selection.window())
 
 
-def count(snapshot: Snapshot, selection: Selection) -> int:
-    """The number of matching events."""
-    return counts(snapshot, selection).in_window
-
-
 def newest(snapshot: Snapshot, selection: Selection, limit: int, *, oldest: bool = False) -> list[Ref]:
     """The newest `limit` matches, and all of the same time as the last of these, newest first; or the oldest."""
     found: list[Ref] = []

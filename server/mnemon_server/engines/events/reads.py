@@ -105,7 +105,7 @@ class Reads:
     def count(self, where: EventSelection) -> int:
         """See EventEngine."""
         if where.expression is None:
-            return self.at_once(lambda snapshot: queries.count(snapshot, Selection.of(where)))
+            return self.at_once(lambda snapshot: queries.counts(snapshot, Selection.of(where))).in_window
         return sum(1 for _ in self._matching(where))
 
     def get(self, event_ids: Sequence[str], *, fits: Fits | None = None) -> list[StoredEvent | None]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mnemon_server.domain.damage import PageDamagedError
 from mnemon_server.domain.errors import StorageFailedError, StorageFullError
-from mnemon_server.engines.events.tables import SegmentRow, SegmentState, runs_of
+from mnemon_server.engines.events.tables import SegmentRow, SegmentState
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.layout import LAYOUT
 from mnemon_server.engines.private import create_file, create_folder, sync
@@ -34,7 +34,7 @@ from mnemon_server.engines.sqlite.pages.database import (
     connect_at_rest,
 )
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
-from mnemon_server.engines.sqlite.query import fetch, id_array, ids_from_text
+from mnemon_server.engines.sqlite.query import fetch, id_array, ids_from_text, runs_of
 from mnemon_server.engines.sqlite.schema import close_quietly
 from mnemon_server.engines.sqlite.tables import EVENT_STATEMENTS
 from mnemon_server.engines.vault_key import VaultKeyFile
@@ -224,7 +224,7 @@ class Draft:
             byte_count=self._settle(),
             min_time_us=earliest,
             max_time_us=latest,
-            runs=runs_of(sequences),
+            runs=runs_of(sequences).tobytes(),
         )
         return sealed, summary
 

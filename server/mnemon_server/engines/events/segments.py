@@ -34,7 +34,7 @@ from mnemon_server.engines.events.warning_texts import repaired_warning
 from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
-from mnemon_server.engines.sqlite.query import ids_from_text
+from mnemon_server.engines.sqlite.query import ids_from_text, runs_of
 from mnemon_server.engines.vault_key import VaultKeyFile
 
 Group: TypeAlias = list[SealedSegment]
@@ -399,10 +399,8 @@ def _runs_of_lost(held: Sequences, found: Sequences) -> Iterator[tuple[int, int,
     """The runs of lost events among all events of a segment: the first, the last, and how many. Neighbours among all
     events form one run.
     """
-    is_lost = np.isin(held, found, invert=True)
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], is_lost, [False])).astype(np.int8)))
-    for start, end in edges.reshape(-1, 2).tolist():
-        yield int(held[start]), int(held[end - 1]), end - start
+    for first, last in runs_of(np.flatnonzero(np.isin(held, found, invert=True))).tolist():
+        yield int(held[first]), int(held[last]), last - first + 1
 
 
 def _first(name: str) -> int:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import apsw
 import numpy as np
-from numpy.typing import NDArray
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
@@ -20,7 +19,7 @@ from mnemon_server.domain.events import LostRange
 from mnemon_server.domain.records import INT64_MAX, Scope
 from mnemon_server.engines.promises.events import EventsWarning, Sequences
 from mnemon_server.engines.sqlite.journal import Journal
-from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.engines.sqlite.query import fetch, id_array, set_meta, stored_meta
 
 REMOVED_AT_ONCE_MAX = 2_000
 """Maximum number of rows that one transaction removes. Deleted text is overwritten while other writes wait."""
@@ -34,8 +33,6 @@ _VERSION_KEY = "timeline.version"
 _DISCARDED_KEY = "timeline.discarded"
 _SCRUB_KEY = "timeline.scrub_time"
 _WARNED_KEY = "timeline.warned"
-_SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
-_GET_META = "SELECT value FROM meta WHERE key = ?"
 
 
 class SegmentState(StrEnum):
@@ -67,7 +64,7 @@ class SegmentRow(NamedTuple):
     """The times of its events; None before it is sealed."""
     max_time_us: int | None = None
     runs: bytes = b""
-    """The sequences in its file, see `runs_of`. Any loss can therefore be reported exactly."""
+    """The sequences in its file, as pairs of `runs_of`. Any loss can therefore be reported exactly."""
 
     @property
     def is_sealed(self) -> bool:
@@ -85,15 +82,6 @@ class SegmentRow(NamedTuple):
         within = runs[(runs[:, 1] >= first) & (runs[:, 0] <= last)].tolist()
         ranges = [np.arange(max(start, first), min(end, last) + 1) for start, end in within]
         return np.concatenate([*ranges, np.empty(0, np.int64)])
-
-
-def runs_of(sequences: Sequences) -> bytes:
-    """Ascending sequences as pairs of the first and the last of each run without a gap."""
-    breaks = np.flatnonzero(np.diff(sequences) > 1)
-    firsts = sequences[np.concatenate(([0], breaks + 1)).astype(np.int64)] if len(sequences) else sequences
-    lasts = sequences[np.concatenate((breaks, [len(sequences) - 1])).astype(np.int64)] if len(sequences) else sequences
-    pairs: NDArray[np.int64] = np.column_stack((firsts, lasts)).astype(np.int64)
-    return pairs.tobytes()
 
 
 # Segments
@@ -128,12 +116,12 @@ def version(connection: apsw.Connection) -> int:
     """A number that stands for the sealed segments and their removed events. Another state has another number, also
     one that was rolled back.
     """
-    return int(connection.execute(_GET_META, (_VERSION_KEY,)).get or 0)
+    return int(stored_meta(connection, _VERSION_KEY) or 0)
 
 
 def change_version(connection: apsw.Connection) -> None:
     """Must be called within each transaction that changes sealed segments or their removed events."""
-    connection.execute(_SET_META, (_VERSION_KEY, secrets.randbits(62)))
+    set_meta(connection, _VERSION_KEY, secrets.randbits(62))
 
 
 def replace_segments(
@@ -150,12 +138,12 @@ def replace_segments(
 
 def discarded_files(connection: apsw.Connection) -> list[str]:
     """The names of the files that were replaced last, and may still exist."""
-    return list(json.loads(connection.execute(_GET_META, (_DISCARDED_KEY,)).get or "[]"))
+    return list(json.loads(stored_meta(connection, _DISCARDED_KEY) or "[]"))
 
 
 def set_discarded_files(connection: apsw.Connection, names: Sequence[str]) -> None:
     """Stores which files are to be deleted, because a segment without events leaves no row that says so."""
-    connection.execute(_SET_META, (_DISCARDED_KEY, json.dumps(names)))
+    set_meta(connection, _DISCARDED_KEY, json.dumps(names))
 
 
 # Events
@@ -195,12 +183,12 @@ def sealed_events(connection: apsw.Connection) -> list[int]:
 
 def last_sequence(connection: apsw.Connection) -> int:
     """The last assigned sequence; 0 if none was."""
-    return int(connection.execute(_GET_META, (_SEQUENCE_KEY,)).get or 0)
+    return int(stored_meta(connection, _SEQUENCE_KEY) or 0)
 
 
 def set_last_sequence(connection: apsw.Connection, sequence: int) -> None:
     """Stores the last assigned sequence, so that none is assigned twice, whatever is removed."""
-    connection.execute(_SET_META, (_SEQUENCE_KEY, sequence))
+    set_meta(connection, _SEQUENCE_KEY, sequence)
 
 
 def dead_sequences(connection: apsw.Connection) -> Sequences:
@@ -241,23 +229,23 @@ def lost_ranges(connection: apsw.Connection) -> tuple[LostRange, ...]:
 
 def scrub_time_us(connection: apsw.Connection) -> int | None:
     """When all segments were last read and found intact; None if never."""
-    time: Any = connection.execute(_GET_META, (_SCRUB_KEY,)).get
+    time: Any = stored_meta(connection, _SCRUB_KEY)
     return None if time is None else int(time)
 
 
 def set_scrub_time(connection: apsw.Connection, time_us: int) -> None:
     """Records when all segments were read and found intact."""
-    connection.execute(_SET_META, (_SCRUB_KEY, time_us))
+    set_meta(connection, _SCRUB_KEY, time_us)
 
 
 def is_warned(connection: apsw.Connection) -> bool:
     """Whether the feed's last entry about the timeline's health was a warning."""
-    return bool(connection.execute(_GET_META, (_WARNED_KEY,)).get)
+    return bool(stored_meta(connection, _WARNED_KEY))
 
 
 def note_health(connection: apsw.Connection, journal: Journal, warning: EventsWarning | None) -> None:
     """Adds a warning to the feed; None means that the timeline has recovered."""
-    connection.execute(_SET_META, (_WARNED_KEY, int(warning is not None)))
+    set_meta(connection, _WARNED_KEY, int(warning is not None))
     operation = journal.begin(None)
     event, said = (ChangeType.EPISODIC_WARNING, warning) if warning else (ChangeType.EPISODIC_HEALTHY, HEALTHY)
     details = json.dumps({"severity": said.severity, "message": said.message, "remediation": said.remediation})

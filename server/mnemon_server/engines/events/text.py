@@ -25,7 +25,7 @@ from mnemon_server.engines.events.text_work import (
     is_passing,
 )
 from mnemon_server.engines.promises.events import Sequences, TextScores
-from mnemon_server.engines.promises.values import Scores, Vector
+from mnemon_server.engines.promises.values import NO_SCORES, Scores, Vector
 from mnemon_server.engines.vault_key import VaultKeyFile
 from mnemon_server.ranking.fusion import MEANING, relevance_floors
 from mnemon_server.ranking.settings import RankingSettings
@@ -144,7 +144,7 @@ class TextIndex:
         progress = Progress() if connection is None else read_progress(connection)
         behind = among[among.searchsorted(progress.words, "right") :]
         texts = self._newest_texts(behind, _TEXTS_READ)
-        by_word = by_meaning = np.empty(0, np.int64), np.empty(0, np.float64)
+        by_word = by_meaning = NO_SCORES
         if asked.mode is not SearchMode.VECTOR:
             context_weight = self._ranking.context_weight
             by_word = text_words.search(connection, asked.query, among, texts, context_weight=context_weight)
@@ -153,15 +153,13 @@ class TextIndex:
             behind = among[among.searchsorted(progress.vectors, "right") :]
             texts, computed = self._newest_similarities(vector, behind)
             if asked.mode is SearchMode.HYBRID and len(among) > _COMPARED_MAX:
-                compared = np.union1d(among[-_COMPARED_MAX:], Scores(*by_word).best(_WORDED_MAX).passage_ids)
-                is_compared = np.isin(by_word[0], compared)
-                by_word = by_word[0][is_compared], by_word[1][is_compared]
-            rest = compared[np.isin(compared, computed[0], invert=True)]
-            known = rest[:0], computed[1][:0]
+                compared = np.union1d(among[-_COMPARED_MAX:], by_word.best(_WORDED_MAX).passage_ids)
+                by_word = by_word.those(np.isin(by_word.passage_ids, compared))
+            rest = compared[np.isin(compared, computed.passage_ids, invert=True)]
             if connection is not None and vectors is not None:
-                known = vectors.similarities(connection, vector, rest)
-            by_meaning = np.concatenate((known[0], computed[0])), np.concatenate((known[1], computed[1]))
-        sequences, keyword, similarity = _joined(*by_word, *by_meaning)
+                by_meaning = vectors.similarities(connection, vector, rest)
+            by_meaning = Scores.joined([by_meaning, computed])
+        sequences, keyword, similarity = _joined(by_word, by_meaning)
         relevance = self._relevance(asked, keyword, similarity)
         missing = behind[np.isin(behind, list(texts), invert=True)]
         found = relevance > 0
@@ -181,19 +179,18 @@ class TextIndex:
         )
         return scores, missing
 
-    def _newest_similarities(self, query: Vector, behind: Sequences) -> tuple[dict[int, str], tuple[Sequences, Floats]]:
+    def _newest_similarities(self, query: Vector, behind: Sequences) -> tuple[dict[int, str], Scores]:
         """The texts of the last of these events, and the similarities of those that have one."""
-        nothing: tuple[Sequences, Floats] = np.empty(0, np.int64), np.empty(0, np.float64)
         texts = self._newest_texts(behind, VECTORS_AT_ONCE)
         worded = [sequence for sequence, text in texts.items() if text.strip()]
         if not worded or self._embed is None:
-            return texts, nothing
+            return texts, NO_SCORES
         try:
             vectors = self._embed([texts[sequence] for sequence in worded])
         except MnemonError as error:
             log.warning("the newest events of the timeline are found by words alone: %s", error)
-            return {}, nothing
-        return texts, (np.array(worded, np.int64), cosines(vectors, query))
+            return {}, NO_SCORES
+        return texts, Scores(np.array(worded, np.int64), cosines(vectors, query))
 
     def _newest_texts(self, behind: Sequences, count_max: int) -> dict[int, str]:
         """The texts of the last of these events that still exist, ascending, until they are many or long."""
@@ -241,16 +238,15 @@ class TextIndex:
         self._thread.close()
 
 
-def _joined(
-    worded: Sequences, keyword: Floats, compared: Sequences, similarity: Floats
-) -> tuple[Sequences, Floats, Floats]:
+def _joined(by_word: Scores, by_meaning: Scores) -> tuple[Sequences, Floats, Floats]:
     """The ascending sequences with a score above 0, with both scores: 0 without a common word, NaN without a vector."""
+    worded, compared, similarity = by_word.passage_ids, by_meaning.passage_ids, by_meaning.scores
     if not len(compared):
-        return worded, keyword, np.full(len(worded), np.nan)
+        return worded, by_word.scores, np.full(len(worded), np.nan)
     similar = compared[similarity > 0]
     sequences = np.sort(np.concatenate((similar, worded[np.isin(worded, similar, invert=True, assume_unique=True)])))
     keywords, similarities = np.zeros(len(sequences)), np.full(len(sequences), np.nan)
-    keywords[np.searchsorted(sequences, worded)] = keyword
+    keywords[np.searchsorted(sequences, worded)] = by_word.scores
     known = np.isin(compared, sequences, assume_unique=True)
     similarities[np.searchsorted(sequences, compared[known])] = similarity[known]
     return sequences, keywords, similarities

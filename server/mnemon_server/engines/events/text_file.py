@@ -18,7 +18,7 @@ from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.sqlite.connections import ReaderPool
 from mnemon_server.engines.sqlite.pages.damage import DamageFinder
 from mnemon_server.engines.sqlite.pages.database import connect
-from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.engines.sqlite.query import fetch, id_array, set_meta, stored_meta
 from mnemon_server.engines.sqlite.schema import close_quietly, configure, open_reader
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.engines.vault_key import VaultKeyFile
@@ -42,7 +42,6 @@ CREATE TABLE vector (
   vector BLOB NOT NULL
 ) STRICT;
 """
-_SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
 
 
 class ForeignFileError(Exception):
@@ -78,6 +77,10 @@ class TextFile:
         self.vectors = EventVectors()
         create_file(path)
         self._connection = _connect(path, keys)
+        self.part_counts = partial(text_words.part_counts, self._connection)
+        self.stored = partial(text_words.stored, self._connection)
+        self.stored_among = partial(text_words.stored_among, self._connection)
+        """See text_words."""
         self._log_ahead = WriteAheadLog(path, pages_few=_LOG_PAGES, pages_max=4 * _LOG_PAGES)
         reader = partial(open_reader, path, keys)
         self.readers = ReaderPool(reader, path.name, DamageFinder(reader))
@@ -108,14 +111,6 @@ class TextFile:
         if not self.vectors.is_held:
             self.vectors.hold(self._connection)
 
-    def part_counts(self) -> dict[int, int]:
-        """The number of events in each part."""
-        return text_words.part_counts(self._connection)
-
-    def stored(self, first: int, last: int) -> Sequences:
-        """The sequences with words, from `first` to `last` within one part, ascending."""
-        return text_words.stored(self._connection, first, last)
-
     def stored_vectors(self, first: int, last: int) -> Sequences:
         """The sequences with a vector, from `first` to `last`, ascending."""
         statement = "SELECT sequence FROM vector WHERE sequence BETWEEN ? AND ? ORDER BY sequence"
@@ -126,7 +121,7 @@ class TextFile:
         with self._connection:
             if texts:
                 text_words.add(self._connection, texts)
-            self._connection.execute(_SET_META, ("words", until))
+            set_meta(self._connection, "words", until)
         self._log_ahead.tend(self._connection)
         self._progress = replace(self._progress, words=until)
 
@@ -139,7 +134,7 @@ class TextFile:
         are_newest = not made or self.vectors.add(np.array(list(made), np.int64), np.stack(list(made.values())))
         with self._connection:
             self._connection.executemany("INSERT OR REPLACE INTO vector (sequence, vector) VALUES (?, ?)", rows)
-            self._connection.execute(_SET_META, ("vectors", until))
+            set_meta(self._connection, "vectors", until)
         if not are_newest:
             self.vectors.hold(self._connection)
         self._log_ahead.tend(self._connection)
@@ -151,10 +146,6 @@ class TextFile:
             for key in ("words", "vectors"):
                 self._connection.execute("UPDATE meta SET value = min(value, ?) WHERE key = ?", (sequence, key))
         self._progress = read_progress(self._connection)
-
-    def stored_among(self, number: int, sequences: Sequences) -> Sequences:
-        """The given events of a part that have words, ascending."""
-        return text_words.stored_among(self._connection, number, sequences)
 
     def remove(self, number: int, sequences: Sequences) -> None:
         """Removes stored events of a part. The file itself then contains nothing of these words and their vectors."""
@@ -176,14 +167,15 @@ class TextFile:
             if not connection.execute("SELECT count(*) FROM sqlite_schema").get:
                 connection.execute(_CREATE)
                 connection.execute(text_words.CREATE_STATEMENT)
-                connection.executemany(_SET_META, [("words", 0), ("vectors", 0)])
-            elif connection.execute("SELECT value FROM meta WHERE key = 'identity'").get not in (
+                set_meta(connection, "words", 0)
+                set_meta(connection, "vectors", 0)
+            elif stored_meta(connection, "identity") not in (
                 f"{FORMAT} {identity}",
                 # A file without a model has no vectors yet, so any model may add them.
                 f"{FORMAT} {identity.split(' ')[0]} ",
             ):
                 raise ForeignFileError(self.path.name)
-            connection.execute(_SET_META, ("identity", f"{FORMAT} {identity}"))
+            set_meta(connection, "identity", f"{FORMAT} {identity}")
 
 
 def read_progress(connection: apsw.Connection) -> Progress:

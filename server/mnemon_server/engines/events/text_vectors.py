@@ -3,7 +3,7 @@
 Reading 10,000 vectors takes most of the time of a search, and most searches compare the newest.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import apsw
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.records import INT64_MAX
 from mnemon_server.engines.events.text_words import Floats
 from mnemon_server.engines.promises.events import Sequences
-from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.promises.values import NO_SCORES, Scores, Vector
 from mnemon_server.engines.sqlite.query import fetch_chunks, id_array
 from mnemon_server.engines.vector_cache import VectorCache, cosine
 
@@ -79,15 +79,15 @@ class EventVectors:
         """Drops vectors that were removed from the file."""
         self._held.cache.remove(sequences.tolist())
 
-    def similarities(self, connection: apsw.Connection, query: Vector, among: Sequences) -> tuple[Sequences, Floats]:
-        """Ascending sequences, and cosines from 0 to 1, of the events that have a vector. `among` must ascend."""
+    def similarities(self, connection: apsw.Connection, query: Vector, among: Sequences) -> Scores:
+        """The cosines, from 0 to 1 and by ascending sequence, of the events that have a vector. `among` must ascend."""
         held = self._held
         place = among.searchsorted(held.first)
-        found, scores = _stored(connection, query, among[:place]) if place else (among[:0], np.empty(0, np.float64))
+        found = _stored(connection, query, among[:place]) if place else NO_SCORES
         if place == len(among) or not len(held.cache):
-            return found, scores
+            return found
         newest = held.cache.scan(query, among[place:])
-        return np.concatenate((found, newest.passage_ids)), np.concatenate((scores, newest.scores.clip(0.0, 1.0)))
+        return Scores.joined([found, replace(newest, scores=newest.scores.clip(0.0, 1.0))])
 
 
 def cosines(vectors: NDArray[np.floating], query: Vector) -> Floats:
@@ -95,17 +95,15 @@ def cosines(vectors: NDArray[np.floating], query: Vector) -> Floats:
     return cosine(vectors.astype(STORED_TYPE, copy=False).astype(np.float32), query).clip(0.0, 1.0)
 
 
-def _stored(connection: apsw.Connection, query: Vector, among: Sequences) -> tuple[Sequences, Floats]:
+def _stored(connection: apsw.Connection, query: Vector, among: Sequences) -> Scores:
     statement = (
         "SELECT sequence, vector FROM vector WHERE sequence IN (SELECT value FROM carray(?)) AND vector <> x''"
         " ORDER BY sequence"
     )
-    found: list[Sequences] = [np.empty(0, np.int64)]
-    scores: list[Floats] = [np.empty(0, np.float64)]
-    for rows in fetch_chunks(connection, statement, (id_array(among),), rows_max=_VECTORS_AT_ONCE):
-        found.append(np.array([sequence for sequence, _ in rows], np.int64))
-        scores.append(cosines(_matrix(rows), query))
-    return np.concatenate(found), np.concatenate(scores)
+    chunks = fetch_chunks(connection, statement, (id_array(among),), rows_max=_VECTORS_AT_ONCE)
+    return Scores.joined(
+        [Scores(np.array([row[0] for row in rows], np.int64), cosines(_matrix(rows), query)) for rows in chunks]
+    )
 
 
 def _matrix(rows: list[tuple[int, bytes]]) -> NDArray[np.float16]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.promises.events import Sequences
+from mnemon_server.engines.promises.values import NO_SCORES, Scores
 from mnemon_server.engines.sqlite.keywords import fts
 from mnemon_server.engines.sqlite.keywords.fts import KeywordTables
 from mnemon_server.engines.sqlite.keywords.scoring import ID_SHIFT, Found, score
@@ -95,8 +96,8 @@ def search(
     behind: Mapping[int, str] | None = None,
     *,
     context_weight: float = CONTEXT_WEIGHT,
-) -> tuple[Sequences, Floats]:
-    """Ascending sequences, and scores from 0 to 1, of the events that share a word with the query.
+) -> Scores:
+    """The scores, from 0 to 1 and by ascending sequence, of the events that share a word with the query.
 
     Args:
         connection: the file; None leaves only `behind`.
@@ -111,9 +112,9 @@ def search(
     if behind:
         found.append(fts.in_texts(words.terms, behind))
     if not found:
-        return np.empty(0, np.int64), np.empty(0, np.float64)
+        return NO_SCORES
     scores = score(words, found, among, context_weight=context_weight)
-    return scores.passage_ids, scores.scores
+    return Scores(scores.passage_ids, scores.scores)
 
 
 def _stored_words(connection: apsw.Connection, terms: Sequence[str], among: Sequences) -> Iterator[Found]:

@@ -212,6 +212,9 @@ class Scores:
         return Scores(self.passage_ids, scores, self.rounded)
 
 
+NO_SCORES = Scores(np.empty(0, np.int64), np.empty(0, np.float64))
+
+
 class KeywordScores(Protocol):
     """The scores of all passages that share a word with a query, by ascending id. Asking for some of them takes less
     time.

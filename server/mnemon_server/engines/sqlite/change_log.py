@@ -30,7 +30,7 @@ from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
-from mnemon_server.engines.sqlite.query import fetch
+from mnemon_server.engines.sqlite.query import fetch, stored_meta
 
 SCAN_MAX = 100_000
 """Maximum number of entries that one read scans, so that a filter with few matches does not occupy a reader for
@@ -41,7 +41,6 @@ _SCOPE = ", ".join(SCOPE_FIELDS)
 _COLUMNS = f"sequence, commit_sequence, time, type, record_id, revision, {_SCOPE}, request_id, changed, details"
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
-_FLOOR = "SELECT value FROM meta WHERE key = 'event.floor'"
 _TYPES = {kind.value: kind for kind in ChangeType}
 
 
@@ -75,7 +74,7 @@ class SQLiteChangeLog:
             end = min(head, start + SCAN_MAX)
             changes = _read_changes(connection, statement, (start, end, *parameters, limit))
             # Read the floor last, so that it includes what a trim dropped before the rows were read.
-            floor = int(connection.execute(_FLOOR).get or 0)
+            floor = int(stored_meta(connection, "event.floor") or 0)
         position = changes[-1].sequence if len(changes) == limit else max(start, end)
         return ChangeSlice(tuple(changes), position, caught_up=position >= head, floor=floor)
 

@@ -11,7 +11,7 @@ from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.collections import FACTS, VERSIONS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.history import HistorySettings
-from mnemon_server.engines.sqlite.query import fetch
+from mnemon_server.engines.sqlite.query import fetch, stored_meta
 from mnemon_server.engines.sqlite.tables import Tables
 
 # ruff: noqa: S608 - table and column names are constants; all input is bound
@@ -50,7 +50,7 @@ def is_within(connection: apsw.Connection, secret: bytes, kind: str, owner: str,
     """Whether something of that moment was removed, of a user, of an encoded namespace or, if `owner` is empty, of any;
     or whether no history was kept.
     """
-    since = connection.execute("SELECT value FROM meta WHERE key = ?", (SINCE,)).get
+    since = stored_meta(connection, SINCE)
     moment = to_microseconds(at)
     if since is None or moment < since:
         return True

@@ -18,7 +18,7 @@ from mnemon_server.engines.promises.change_log import TRIM_MAX
 from mnemon_server.engines.promises.values import DocumentChange, IndexPosition, RecordStats
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable
 from mnemon_server.engines.sqlite.follower import Follower
-from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
+from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows, set_meta
 from mnemon_server.engines.sqlite.tables import Tables
 
 COUNTED_EVERY = 10_000
@@ -268,7 +268,7 @@ def stats(connection: apsw.Connection, tables: Tables) -> RecordStats:
 
 def set_last_sequence(connection: apsw.Connection, tables: Tables, sequence: int) -> None:
     """Stores the position of the newest change, so that it is not assigned again after a deletion record is dropped."""
-    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (tables.sequence_key, sequence))
+    set_meta(connection, tables.sequence_key, sequence)
 
 
 def remember_deletion(connection: apsw.Connection, tables: Tables, doc_id: str, sequence: int) -> None:

@@ -50,6 +50,16 @@ def fetch_chunks(
         yield rows
 
 
+def stored_meta(connection: apsw.Connection, key: str) -> Any:
+    """The value in `meta` under a key; None without one."""
+    return connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
+
+
+def set_meta(connection: apsw.Connection, key: str, value: str | int | bytes) -> None:
+    """Stores a value in `meta`. Replaces the previous one."""
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
+
+
 def ids_from_text(text: str | None) -> NDArray[np.int64]:
     """The integers of a `group_concat`. Fetching many as one text takes a third of the time of fetching rows."""
     return np.fromstring(text or "", np.int64, sep=",")
@@ -59,3 +69,9 @@ def id_array(ids: "Sequence[int] | NDArray[np.int64]") -> Any:
     """Ids as the parameter of `carray(?)`. It cannot be empty, so -1, which is no row's id, stands in."""
     array = np.ascontiguousarray(ids, np.int64)
     return apsw.carray(array if array.size else np.array([-1], np.int64))
+
+
+def runs_of(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first and the last of each run without a gap, of shape (runs, 2). The ids ascend, and are not negative."""
+    starts, ends = np.diff(ids, prepend=-2) != 1, np.diff(ids, append=-2) != 1
+    return np.column_stack((ids[starts], ids[ends]))

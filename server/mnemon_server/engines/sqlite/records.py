@@ -8,7 +8,6 @@ from functools import partial
 from typing import TypeVar, Unpack
 
 import apsw
-import numpy as np
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.damage import UNREADABLE
@@ -21,6 +20,7 @@ from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuer
 from mnemon_server.engines.promises.values import (
     EXACT_BEST,
     EXCERPT_CHARACTERS_MAX,
+    NO_SCORES,
     OPENING_CHARACTERS_MAX,
     DocumentChange,
     DocumentUpdate,
@@ -41,7 +41,6 @@ from mnemon_server.engines.promises.values import (
 )
 from mnemon_server.engines.sqlite import journal
 from mnemon_server.engines.sqlite.connections import Connections
-from mnemon_server.engines.sqlite.distinct import distinct_texts
 from mnemon_server.engines.sqlite.document_writes import Effects
 from mnemon_server.engines.sqlite.filters.plan import filter_passages, matching_few_passages, matching_passages
 from mnemon_server.engines.sqlite.mutations import Mutations
@@ -232,9 +231,24 @@ class SQLiteCollection(RecordReads):
     def distinct_texts(
         self, field: str, *, after: str = "", within: tuple[str, str] | None = None, limit: int
     ) -> list[str]:
-        """See RecordEngine."""
+        """See RecordEngine. Steps through the index of the field: one look-up per text, not per document."""
+        if field not in self._tables.indexed_texts:
+            raise ValueError(f"{field!r} is not an indexed text field")
+        # The index excludes empty texts, so SQLite uses it only if the condition excludes them too.
+        column = f'd."{field}"'
+        ends = f" AND {column} < ?2" if within else ""
+        following = (
+            f"(SELECT {column} FROM {self._tables.documents} AS d WHERE {column} {{}} AND {column} <> ''{ends}"
+            f" AND d.hidden = 0 ORDER BY {column} LIMIT 1)"
+        )
+        first, end = within or ("", "")
+        start, next_one = following.format(">= ?1" if first > after else "> ?1"), following.format("> step.text")
+        statement = (
+            f"WITH RECURSIVE step (text) AS (SELECT {start} UNION ALL SELECT {next_one} FROM step"
+            " WHERE step.text IS NOT NULL) SELECT text FROM step WHERE text IS NOT NULL LIMIT ?3"
+        )
         with self._lend() as connection:
-            return distinct_texts(connection, self._tables, field, after=after, within=within, limit=limit)
+            return [row[0] for row in fetch(connection, statement, (max(first, after), end, limit))]
 
     def has_metadata_key(self, key: str, *, like: MetadataValue | None = None) -> bool:
         """See RecordEngine."""
@@ -275,7 +289,7 @@ class SQLiteCollection(RecordReads):
     def search_keywords(self, query: str, among: PassageIds | None = None) -> KeywordScores:
         """See RecordEngine."""
         if not self._tables.collection.words:
-            return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
+            return NO_SCORES
         with self._lend() as connection:
             return self._tables.keywords.search(connection, query, among, context_weight=self._ranking.context_weight)
 

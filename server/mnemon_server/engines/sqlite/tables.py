@@ -16,6 +16,7 @@ from mnemon_server.domain.collections import COLLECTIONS, Collection, FieldType,
 from mnemon_server.domain.documents import FieldValue
 from mnemon_server.domain.encoding import OWNER_FIELDS, decode_metadata
 from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
+from mnemon_server.engines.sqlite.query import set_meta, stored_meta
 from mnemon_server.ranking.heads import NO_HEADS, Heads
 
 BLOCK_ID_BITS = 7
@@ -342,12 +343,12 @@ KEYS = "head_keys"
 
 def stored_heads(connection: apsw.Connection) -> Heads:
     """The heads of the vault's records."""
-    return _heads(connection.execute("SELECT value FROM meta WHERE key = ?", (KEYS,)).get)
+    return _heads(stored_meta(connection, KEYS))
 
 
 def store_heads(connection: apsw.Connection, heads: Heads) -> None:
     """Sets the heads of the vault's records, all of which must be embedded and indexed with them."""
-    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (KEYS, json.dumps(heads.keys)))
+    set_meta(connection, KEYS, json.dumps(heads.keys))
 
 
 def passage_text(heads: Heads, content: str, metadata: str, start: int, stop: int) -> str:

@@ -17,7 +17,7 @@ from mnemon_server.engines.hnsw import LocalVectors
 from mnemon_server.engines.promises.values import PassageIds, Scores, Vector, VectorUsage
 from mnemon_server.engines.quantized import QuantizedVectors
 from mnemon_server.engines.sqlite.connections import Connections
-from mnemon_server.engines.sqlite.query import fetch_chunks, id_array
+from mnemon_server.engines.sqlite.query import fetch_chunks, id_array, stored_meta
 from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.sqlite.vector_blocks import ROWS_AT_ONCE, VectorBlock, read_origin, read_parts, read_vectors
 from mnemon_server.engines.vector_cache import cosine
@@ -290,5 +290,4 @@ def _ahead(parts: Iterator[T]) -> Iterator[T]:
 
 def _store_name(connection: apsw.Connection) -> str:
     """A name that identifies the database. It is derived from the epoch, which is secret."""
-    epoch = connection.execute("SELECT value FROM meta WHERE key = 'epoch'").get
-    return hashlib.sha256(epoch).hexdigest()[:32]
+    return hashlib.sha256(stored_meta(connection, "epoch")).hexdigest()[:32]

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.promises.values import KeywordScores, Scores
+from mnemon_server.engines.promises.values import NO_SCORES, KeywordScores, Scores
 from mnemon_server.ranking.analysis import QueryWords
 from mnemon_server.ranking.keyword_context import Matches, SummedGains, common, distinct, weight_at
 
@@ -82,7 +82,7 @@ def score(
     if among is not None:
         positions = [common(each, among)[1] for each in positions]
     if not any(map(len, positions)):
-        return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
+        return NO_SCORES
     searched = sum(part.passage_count for part in parts) if among is None else len(among)
     weights = _weights(np.array([len(each) for each in positions]), searched)
     mean_length = _mean_length(of_terms)

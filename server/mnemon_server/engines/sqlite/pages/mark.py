@@ -19,6 +19,7 @@ import apsw
 
 from mnemon_server.domain.damage import CommitsLostError
 from mnemon_server.engines.file_errors import translated
+from mnemon_server.engines.sqlite.query import set_meta, stored_meta
 from mnemon_server.engines.vault_key import KEY_FILE, KeyLostError, VaultKey, VaultKeyFile
 
 MARK_FILE = "records.mark"
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 
 def stored_commits(connection: apsw.Connection) -> int:
     """How many commits are in records.db."""
-    return int(connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).get or 0)
+    return int(stored_meta(connection, _KEY) or 0)
 
 
 def read_mark(folder: Path, key: VaultKey) -> tuple[int, bool]:
@@ -107,7 +108,7 @@ class CommitMark:
         """Counts the commit, if it changes anything. Must come after all other changes."""
         if connection.total_changes() != self._changes:
             self._running = self._count + 1
-            connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (_KEY, self._running))
+            set_meta(connection, _KEY, self._running)
             self._changes = connection.total_changes()
 
     def after_commit(self) -> None:

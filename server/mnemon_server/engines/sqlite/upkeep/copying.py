@@ -11,16 +11,18 @@ writes wait.
 
 import os
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
+import numpy as np
 
 from mnemon_server.domain.backup import BackupProgress
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.engines.sqlite.query import runs_of
 from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 
 T = TypeVar("T")
@@ -115,7 +117,8 @@ class _Copying:
 
     def _copy_pages(self, pages: Collection[int]) -> Generator[BackupProgress]:
         size = self._page_bytes
-        return self._copy([((first - 1) * size, count * size) for first, count in _runs_of(sorted(pages))])
+        runs = runs_of(np.array(sorted(pages), np.int64)).tolist()
+        return self._copy([((first - 1) * size, (last - first + 1) * size) for first, last in runs])
 
     def _copy(self, ranges: list[tuple[int, int]]) -> Generator[BackupProgress]:
         """Copies ranges of bytes, each given by its start and its length."""
@@ -126,16 +129,3 @@ class _Copying:
                 os.pwrite(self._target, data, offset)
                 self._done += len(data)
                 yield BackupProgress(self._done, total)
-
-
-def _runs_of(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The first of adjacent pages, and how many there are, for ascending numbers."""
-    first = count = 0
-    for number in numbers:
-        if number != first + count:
-            if count:
-                yield first, count
-            first, count = number, 0
-        count += 1
-    if count:
-        yield first, count

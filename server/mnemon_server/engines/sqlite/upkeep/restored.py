@@ -11,6 +11,7 @@ from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
 from mnemon_server.engines.master_keys import MasterKeys, VaultKeyError
 from mnemon_server.engines.sqlite.journal import RESTORED_EPOCH
 from mnemon_server.engines.sqlite.pages.mark import check_mark
+from mnemon_server.engines.sqlite.query import set_meta
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, EPOCH_BYTES, open_reader, open_writer
 from mnemon_server.engines.sqlite.tombstones import ADD_STATEMENT
 from mnemon_server.engines.sqlite.values import set_value, stored_value, stored_values
@@ -29,9 +30,7 @@ def begin_epoch(file: Path, master: MasterKeys) -> None:
         connection = open_writer(file, VaultKeyFile(file.parent, master))
         try:
             with connection:
-                connection.execute(
-                    "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (RESTORED_EPOCH, os.urandom(EPOCH_BYTES))
-                )
+                set_meta(connection, RESTORED_EPOCH, os.urandom(EPOCH_BYTES))
                 connection.execute("UPDATE index_position SET sequence = 0, generation = ''")
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         finally:

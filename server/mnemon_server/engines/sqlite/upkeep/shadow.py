@@ -21,7 +21,7 @@ from mnemon_server.domain.errors import EmbeddingModelMismatchError
 from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE
-from mnemon_server.engines.sqlite.query import fetch
+from mnemon_server.engines.sqlite.query import fetch, stored_meta
 from mnemon_server.engines.sqlite.tables import Tables, passage_statements, passage_text, stored_heads
 from mnemon_server.ranking.heads import NO_HEADS
 
@@ -164,7 +164,7 @@ def embedded(texts: dict[int, str], embed: EmbedTexts) -> list[tuple[int, bytes]
 
 def progress_of(connection: apsw.Connection) -> ShadowProgress | None:
     """The progress of the other model; None if the vault has only one model."""
-    model = _stored(connection, SHADOW_MODEL)
+    model = stored_meta(connection, SHADOW_MODEL)
     if model is None:
         return None
     counts = [shadow.counts(connection) for shadow in SHADOWS]
@@ -173,7 +173,7 @@ def progress_of(connection: apsw.Connection) -> ShadowProgress | None:
 
 def prepare(connection: apsw.Connection, identity: str) -> None:
     """Creates the tables for the model with this identity, after removing another model's."""
-    if _stored(connection, SHADOW_MODEL) == identity:
+    if stored_meta(connection, SHADOW_MODEL) == identity:
         return
     with connection:
         remove(connection)
@@ -200,14 +200,14 @@ def exchange(connection: apsw.Connection, model: ShadowModel) -> None:
     if progress is not None and progress.total - progress.done > MISSING_MAX:
         raise EmbeddingModelMismatchError(
             f"only {progress.done:,} of {progress.total:,} passages have a vector of {progress.model}: start the "
-            f"server with its embedding model {_stored(connection, MODEL)} and with this one as "
+            f"server with its embedding model {stored_meta(connection, MODEL)} and with this one as "
             "embedding_shadow_model, until `mnemon-server shadow status` says that none is missing"
         )
     for shadow in SHADOWS:
         while texts := shadow.missing(connection):
             with connection:
                 shadow.add(connection, embedded(texts, model.embed))
-    former = _stored(connection, MODEL)
+    former = stored_meta(connection, MODEL)
     with connection:
         for shadow in SHADOWS:
             shadow.exchange(connection)
@@ -220,7 +220,7 @@ def exchange(connection: apsw.Connection, model: ShadowModel) -> None:
 
 def is_shadow(connection: apsw.Connection, identity: str) -> bool:
     """Whether the other model is this one."""
-    return _stored(connection, SHADOW_MODEL) == identity
+    return bool(stored_meta(connection, SHADOW_MODEL) == identity)
 
 
 def embed_missing(connections: Connections, embed: EmbedTexts, is_stopped: Callable[[], bool]) -> None:
@@ -232,8 +232,3 @@ def embed_missing(connections: Connections, embed: EmbedTexts, is_stopped: Calla
             if not texts:
                 break
             connections.submit(partial(shadow.add, vectors=embedded(texts, embed))).result()
-
-
-def _stored(connection: apsw.Connection, key: str) -> str | None:
-    value = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
-    return None if value is None else str(value)

@@ -35,7 +35,7 @@ from mnemon_server.engines.sqlite.keywords.index import KeywordIndex
 from mnemon_server.engines.sqlite.pages.database import connect_at_rest, has_fingerprint, has_log
 from mnemon_server.engines.sqlite.pages.mark import MARK_FILE, read_mark, stored_commits
 from mnemon_server.engines.sqlite.pages.page_file import PageFile
-from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.engines.sqlite.query import fetch, id_array, stored_meta
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, open_reader
 from mnemon_server.engines.sqlite.tables import Tables, passage_text, stored_heads
 from mnemon_server.engines.sqlite.vector_blocks import block_content, read_block
@@ -415,8 +415,7 @@ def find_records(folder: Path) -> list[Path]:
 
 def _dimension(connection: apsw.Connection) -> int:
     """The length of the vectors, which is the last part of the model's identity."""
-    identity = str(connection.execute("SELECT value FROM meta WHERE key = 'embedding_model'").get)
-    size = identity.rpartition("/")[2]
+    size = str(stored_meta(connection, "embedding_model")).rpartition("/")[2]
     return int(size) if size.isdigit() else 0
 
 
