@@ -28,14 +28,14 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
             )
         return self._ring
 
-    async def CreateKey(self, request: pb.CreateKeyRequest, context: Context) -> pb.CreateKeyResponse:  # noqa: N802
+    async def CreateKey(self, request: pb.CreateKeyRequest, context: Context) -> pb.CreateKeyResponse:
         asked = convert.read_create(request)
         if asked.role is Role.OPERATOR and current_call.get().principal.role is not Role.OPERATOR:
             raise PermissionDeniedError("only operators make keys of operators")
         made = await self._keys.create(named_tenant(request.tenant), *asked)
         return pb.CreateKeyResponse(key=convert.key_to_pb(made.key), secret=made.secret)
 
-    async def ListKeys(self, request: pb.ListKeysRequest, context: Context) -> pb.ListKeysResponse:  # noqa: N802
+    async def ListKeys(self, request: pb.ListKeysRequest, context: Context) -> pb.ListKeysResponse:
         limit = read_page_size(request)
         request.tenant = named_tenant(request.tenant)
         pages = PageTokens(self._keys.page_key, request)
@@ -43,21 +43,19 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         keys = [convert.key_to_pb(key) for key in page.items]
         return pb.ListKeysResponse(keys=keys, next_page_token=pages.next(page.next_position))
 
-    async def RotateKey(self, request: pb.RotateKeyRequest, context: Context) -> pb.RotateKeyResponse:  # noqa: N802
+    async def RotateKey(self, request: pb.RotateKeyRequest, context: Context) -> pb.RotateKeyResponse:
         overlap = convert.read_rotation(request)
         made = await self._keys.rotate(named_tenant(request.tenant), request.key_id, overlap)
         return pb.RotateKeyResponse(key=convert.key_to_pb(made.key), secret=made.secret)
 
-    async def RevokeKey(self, request: pb.RevokeKeyRequest, context: Context) -> pb.RevokeKeyResponse:  # noqa: N802
+    async def RevokeKey(self, request: pb.RevokeKeyRequest, context: Context) -> pb.RevokeKeyResponse:
         tenant = named_tenant(request.tenant)
         if not request.key_id:
             raise InvalidArgumentError.of("key_id", "is required")
         await self._keys.revoke(tenant, request.key_id, allow_missing=request.allow_missing)
         return pb.RevokeKeyResponse()
 
-    async def CreateGrant(  # noqa: N802
-        self, request: pb.CreateGrantRequest, context: Context
-    ) -> pb.CreateGrantResponse:
+    async def CreateGrant(self, request: pb.CreateGrantRequest, context: Context) -> pb.CreateGrantResponse:
         caller = current_call.get().principal
         grant = convert.read_grant(request, caller)
         self._check_subject(caller.tenant, grant.subject)
@@ -65,7 +63,7 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
             made = await vault.grants.create(caller, grant)
         return pb.CreateGrantResponse(grant=convert.grant_to_pb(made))
 
-    async def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:  # noqa: N802
+    async def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:
         limit = read_page_size(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
@@ -73,17 +71,13 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         grants = [convert.grant_to_pb(grant) for grant in page.items]
         return pb.ListGrantsResponse(grants=grants, next_page_token=pages.next(page.next_position))
 
-    async def AcceptGrant(  # noqa: N802
-        self, request: pb.AcceptGrantRequest, context: Context
-    ) -> pb.AcceptGrantResponse:
+    async def AcceptGrant(self, request: pb.AcceptGrantRequest, context: Context) -> pb.AcceptGrantResponse:
         grant_id = convert.read_grant_id(request)
         async with self.vault() as vault:
             accepted = await vault.grants.accept(current_call.get().principal, grant_id)
         return pb.AcceptGrantResponse(grant=convert.grant_to_pb(accepted))
 
-    async def RevokeGrant(  # noqa: N802
-        self, request: pb.RevokeGrantRequest, context: Context
-    ) -> pb.RevokeGrantResponse:
+    async def RevokeGrant(self, request: pb.RevokeGrantRequest, context: Context) -> pb.RevokeGrantResponse:
         grant_id = convert.read_grant_id(request)
         async with self.vault() as vault:
             caller = current_call.get().principal
@@ -96,5 +90,5 @@ class AccessServicer(TenantServicer, access_pb2_grpc.AccessServiceServicer):
         if kind == "key" and self._ring is not None and not self._ring.has(tenant, key_id):
             raise InvalidArgumentError.of("subject", "names no API key of this tenant; WhoAmI shows a caller's name")
 
-    async def WhoAmI(self, request: pb.WhoAmIRequest, context: Context) -> pb.WhoAmIResponse:  # noqa: N802
+    async def WhoAmI(self, request: pb.WhoAmIRequest, context: Context) -> pb.WhoAmIResponse:
         return convert.principal_to_pb(current_call.get().principal)

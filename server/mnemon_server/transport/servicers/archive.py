@@ -20,7 +20,7 @@ from mnemon_server.transport.tenancy import TenantServicer
 class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
-    async def ExportRecords(  # noqa: N802 - the promises of the methods are in the proto
+    async def ExportRecords(
         self, request: pb.ExportRecordsRequest, context: Context
     ) -> AsyncIterator[pb.ExportRecordsResponse]:
         selection = convert.read_export(request)
@@ -35,7 +35,7 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
                 async for message in messages:
                     yield convert.export_to_pb(message)
 
-    async def ImportRecords(  # noqa: N802
+    async def ImportRecords(
         self, request_iterator: AsyncIterator[pb.ImportRecordsRequest], context: Context
     ) -> AsyncIterator[pb.ImportRecordsResponse]:
         start: ImportStart | None = None

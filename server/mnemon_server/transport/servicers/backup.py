@@ -14,7 +14,7 @@ from mnemon_server.transport.tenancy import TenantServicer
 class BackupServicer(TenantServicer, backup_pb2_grpc.BackupServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
-    async def CreateBackup(  # noqa: N802 - the promises of the methods are in the proto
+    async def CreateBackup(
         self, request: pb.CreateBackupRequest, context: Context
     ) -> AsyncIterator[pb.CreateBackupResponse]:
         # If the client leaves midway, the backup ends before the vault is released.

@@ -13,23 +13,21 @@ from mnemon_server.transport.tenancy import TenantServicer
 class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
     """Answers UNAVAILABLE until vaults are attached; only GetBridgeStatus never fails."""
 
-    async def GetBridgeStatus(  # noqa: N802 - the promises of the methods are in the proto
-        self, request: pb.GetBridgeStatusRequest, context: Context
-    ) -> pb.GetBridgeStatusResponse:
+    async def GetBridgeStatus(self, request: pb.GetBridgeStatusRequest, context: Context) -> pb.GetBridgeStatusResponse:
         try:
             async with self.vault() as vault:
                 return convert.status_to_pb(await vault.bridge.status())
         except Exception as error:  # noqa: BLE001 - this method answers whatever happens
             return pb.GetBridgeStatusResponse(state=common_pb2.STATE_STARTING, message=report(error).message)
 
-    async def GetRoutingPolicy(  # noqa: N802
+    async def GetRoutingPolicy(
         self, request: pb.GetRoutingPolicyRequest, context: Context
     ) -> pb.GetRoutingPolicyResponse:
         async with self.vault() as vault:
             policy = await vault.bridge.policy()
         return pb.GetRoutingPolicyResponse(policy=convert.policy_to_pb(policy))
 
-    async def UpdateRoutingPolicy(  # noqa: N802
+    async def UpdateRoutingPolicy(
         self, request: pb.UpdateRoutingPolicyRequest, context: Context
     ) -> pb.UpdateRoutingPolicyResponse:
         policy = convert.read_update(request)
@@ -42,7 +40,7 @@ class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
             )
         return pb.UpdateRoutingPolicyResponse(policy=convert.policy_to_pb(updated.policy), replayed=updated.replayed)
 
-    async def PreviewExtraction(  # noqa: N802
+    async def PreviewExtraction(
         self, request: pb.PreviewExtractionRequest, context: Context
     ) -> pb.PreviewExtractionResponse:
         asked = convert.read_preview(request)
@@ -50,16 +48,12 @@ class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
             preview = await vault.bridge.preview_extraction(asked)
         return convert.preview_to_pb(preview)
 
-    async def PauseBridge(  # noqa: N802
-        self, request: pb.PauseBridgeRequest, context: Context
-    ) -> pb.PauseBridgeResponse:
+    async def PauseBridge(self, request: pb.PauseBridgeRequest, context: Context) -> pb.PauseBridgeResponse:
         async with self.vault() as vault:
             replayed = await vault.bridge.pause(request_id=request.request_id)
         return pb.PauseBridgeResponse(replayed=replayed)
 
-    async def ResumeBridge(  # noqa: N802
-        self, request: pb.ResumeBridgeRequest, context: Context
-    ) -> pb.ResumeBridgeResponse:
+    async def ResumeBridge(self, request: pb.ResumeBridgeRequest, context: Context) -> pb.ResumeBridgeResponse:
         async with self.vault() as vault:
             replayed = await vault.bridge.resume(request_id=request.request_id)
         return pb.ResumeBridgeResponse(replayed=replayed)

@@ -16,9 +16,7 @@ from mnemon_server.transport.tenancy import TenantServicer
 class ChangeServicer(TenantServicer, changes_pb2_grpc.ChangeServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
-    async def WatchChanges(  # noqa: N802 - the promises of the methods are in the proto
-        self, request: pb.WatchChangesRequest, context: Context
-    ) -> AsyncIterator[Encoded]:
+    async def WatchChanges(self, request: pb.WatchChangesRequest, context: Context) -> AsyncIterator[Encoded]:
         query = convert.read_watch(request)
         call = current_call.get()
         tenant, bounds = call.principal.tenant, call.principal.bounds
@@ -28,7 +26,7 @@ class ChangeServicer(TenantServicer, changes_pb2_grpc.ChangeServiceServicer):
                 yield message if isinstance(message, bytes) else convert.watch_message_to_pb(message)
                 del message  # See `StreamWriter`.
 
-    async def ListChanges(self, request: pb.ListChangesRequest, context: Context) -> pb.ListChangesResponse:  # noqa: N802
+    async def ListChanges(self, request: pb.ListChangesRequest, context: Context) -> pb.ListChangesResponse:
         query = convert.read_list(request)
         async with self.vault() as vault:
             page = await vault.feed.list(query)

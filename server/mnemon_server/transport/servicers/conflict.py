@@ -13,9 +13,7 @@ from mnemon_server.transport.tenancy import TenantServicer
 class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
-    async def DetectConflicts(  # noqa: N802 - the promises of the methods are in the proto
-        self, request: pb.DetectConflictsRequest, context: Context
-    ) -> pb.DetectConflictsResponse:
+    async def DetectConflicts(self, request: pb.DetectConflictsRequest, context: Context) -> pb.DetectConflictsResponse:
         detection = convert.read_detection(request)
         async with self.vault() as vault:
             detected = await vault.conflicts.detect(
@@ -23,7 +21,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
             )
         return convert.detected_to_pb(detected)
 
-    async def ArbitrateConflict(  # noqa: N802
+    async def ArbitrateConflict(
         self, request: pb.ArbitrateConflictRequest, context: Context
     ) -> pb.ArbitrateConflictResponse:
         candidate, existing, changes = convert.read_arbitration(request)
@@ -31,9 +29,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
             arbitrated = await vault.conflicts.arbitrate(candidate, existing, rule=request.rule, arbitration=changes)
         return convert.arbitrated_to_pb(arbitrated)
 
-    async def MergeMemories(  # noqa: N802
-        self, request: pb.MergeMemoriesRequest, context: Context
-    ) -> pb.MergeMemoriesResponse:
+    async def MergeMemories(self, request: pb.MergeMemoriesRequest, context: Context) -> pb.MergeMemoriesResponse:
         first, second, changes = convert.read_merge(request)
         async with self.vault() as vault:
             merged = await vault.conflicts.merge(
@@ -46,7 +42,7 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
             )
         return convert.merged_to_pb(merged)
 
-    async def PreviewResolution(  # noqa: N802
+    async def PreviewResolution(
         self, request: pb.PreviewResolutionRequest, context: Context
     ) -> pb.PreviewResolutionResponse:
         memory = convert.read_preview(request)
@@ -54,18 +50,14 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
             saved = await vault.conflicts.preview(memory, rule=request.rule)
         return convert.preview_to_pb(saved)
 
-    async def UnmergeMemory(  # noqa: N802
-        self, request: pb.UnmergeMemoryRequest, context: Context
-    ) -> pb.UnmergeMemoryResponse:
+    async def UnmergeMemory(self, request: pb.UnmergeMemoryRequest, context: Context) -> pb.UnmergeMemoryResponse:
         async with self.vault() as vault:
             unmerged = await vault.conflicts.unmerge(
                 memory_id=request.memory_id, decision_id=request.decision_id, request_id=request.request_id
             )
         return convert.unmerged_to_pb(unmerged)
 
-    async def ListDecisions(  # noqa: N802
-        self, request: pb.ListDecisionsRequest, context: Context
-    ) -> pb.ListDecisionsResponse:
+    async def ListDecisions(self, request: pb.ListDecisionsRequest, context: Context) -> pb.ListDecisionsResponse:
         limit = read_page_size(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)

@@ -15,9 +15,7 @@ from mnemon_server.wire.values import scope_of
 class ConversationServicer(TenantServicer, conversation_pb2_grpc.ConversationServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
-    async def AppendMessages(  # noqa: N802 - the promises of the methods are in the proto
-        self, request: pb.AppendMessagesRequest, context: Context
-    ) -> pb.AppendMessagesResponse:
+    async def AppendMessages(self, request: pb.AppendMessagesRequest, context: Context) -> pb.AppendMessagesResponse:
         messages = await convert.read_messages(request)
         async with self.vault() as vault:
             receipts = await vault.conversations.append(
@@ -25,16 +23,14 @@ class ConversationServicer(TenantServicer, conversation_pb2_grpc.ConversationSer
             )
         return convert.receipts_to_pb(receipts)
 
-    async def ListMessages(  # noqa: N802
-        self, request: pb.ListMessagesRequest, context: Context
-    ) -> pb.ListMessagesResponse:
+    async def ListMessages(self, request: pb.ListMessagesRequest, context: Context) -> pb.ListMessagesResponse:
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             query = convert.read_query(request, pages.position())
             page = await vault.conversations.messages(convert.read_key(request), query, room=self.room())
         return await convert.page_to_pb(page, pages.next(page.next_position))
 
-    async def ListConversations(  # noqa: N802
+    async def ListConversations(
         self, request: pb.ListConversationsRequest, context: Context
     ) -> pb.ListConversationsResponse:
         limit = read_page_size(request, LIMIT_DEFAULT)
@@ -44,7 +40,7 @@ class ConversationServicer(TenantServicer, conversation_pb2_grpc.ConversationSer
             page = await vault.conversations.conversations(scope_of(request), after=after, limit=limit)
         return convert.conversations_to_pb(page, pages.next(page.next_position))
 
-    async def GetConversationContext(  # noqa: N802
+    async def GetConversationContext(
         self, request: pb.GetConversationContextRequest, context: Context
     ) -> pb.GetConversationContextResponse:
         query = convert.read_context(request)
@@ -52,15 +48,13 @@ class ConversationServicer(TenantServicer, conversation_pb2_grpc.ConversationSer
             found = await vault.conversations.context(convert.read_key(request), query, room=self.room())
         return await convert.context_to_pb(found)
 
-    async def DeleteMessages(  # noqa: N802
-        self, request: pb.DeleteMessagesRequest, context: Context
-    ) -> pb.DeleteMessagesResponse:
+    async def DeleteMessages(self, request: pb.DeleteMessagesRequest, context: Context) -> pb.DeleteMessagesResponse:
         which = convert.read_deleted(request)
         async with self.vault() as vault:
             pruned = await vault.conversations.delete(convert.read_key(request), which, request_id=request.request_id)
         return pb.DeleteMessagesResponse(deleted_count=pruned.count, replayed=pruned.replayed)
 
-    async def DeleteConversation(  # noqa: N802
+    async def DeleteConversation(
         self, request: pb.DeleteConversationRequest, context: Context
     ) -> pb.DeleteConversationResponse:
         async with self.vault() as vault:

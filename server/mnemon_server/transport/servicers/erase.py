@@ -21,9 +21,7 @@ class EraseServicer(TenantServicer, erase_pb2_grpc.EraseServiceServicer):
         super().__init__()
         self._keeping: set[asyncio.Task[None]] = set()
 
-    async def Erase(  # noqa: N802 - the promises of the methods are in the proto
-        self, request: pb.EraseRequest, context: Context
-    ) -> AsyncIterator[pb.EraseResponse]:
+    async def Erase(self, request: pb.EraseRequest, context: Context) -> AsyncIterator[pb.EraseResponse]:
         asked = convert.read_erase(request)
         async with self.vault() as vault, aclosing(vault.erasure.erase(asked)) as messages:
             first = await anext(messages)
@@ -33,16 +31,12 @@ class EraseServicer(TenantServicer, erase_pb2_grpc.EraseServiceServicer):
             async for message in messages:
                 yield convert.message_to_pb(message)
 
-    async def ListErasures(  # noqa: N802
-        self, request: pb.ListErasuresRequest, context: Context
-    ) -> pb.ListErasuresResponse:
+    async def ListErasures(self, request: pb.ListErasuresRequest, context: Context) -> pb.ListErasuresResponse:
         async with self.vault() as vault:
             receipts = await vault.erasure.receipts()
         return pb.ListErasuresResponse(receipts=map(convert.receipt_to_pb, receipts))
 
-    async def GetErasureKey(  # noqa: N802
-        self, request: pb.GetErasureKeyRequest, context: Context
-    ) -> pb.GetErasureKeyResponse:
+    async def GetErasureKey(self, request: pb.GetErasureKeyRequest, context: Context) -> pb.GetErasureKeyResponse:
         async with self.vault() as vault:
             return pb.GetErasureKeyResponse(public_key=vault.erasure.public_key)
 

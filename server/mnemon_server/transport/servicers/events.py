@@ -86,16 +86,14 @@ async def _parts(messages: Sequence[pb.RecordEventRequest]) -> AsyncIterator[lis
 class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServicer):
     """Answers UNAVAILABLE until vaults are attached; only GetTimelineStatus never fails."""
 
-    async def RecordEvent(  # noqa: N802 - the promises of the methods are in the proto
-        self, request: pb.RecordEventRequest, context: Context
-    ) -> pb.RecordEventResponse:
+    async def RecordEvent(self, request: pb.RecordEventRequest, context: Context) -> pb.RecordEventResponse:
         record = convert.read_record(request)
         async with self.vault() as vault:
             receipt = await _record(vault.episodic, record)
             known = await _known(vault.episodic, receipt) if receipt.duplicate else None
         return convert.recorded_to_pb(receipt, known)
 
-    async def BulkRecordEvents(  # noqa: N802
+    async def BulkRecordEvents(
         self, request_iterator: AsyncIterator[pb.BulkRecordEventsRequest], context: Context
     ) -> AsyncIterator[pb.BulkRecordEventsResponse]:
         # EventRuns keeps the order.
@@ -103,7 +101,7 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
         async for outcomes in runs.run(request_iterator):
             yield await convert.results_to_pb(outcomes)
 
-    async def QueryWindow(self, request: pb.QueryWindowRequest, context: Context) -> Encoded:  # noqa: N802
+    async def QueryWindow(self, request: pb.QueryWindowRequest, context: Context) -> Encoded:
         query, view = convert.read_window(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request, "limit")
@@ -111,29 +109,25 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
             page = await vault.episodic.window(query, room=self.room())
         return convert.window_to_bytes(page, pages.next(page.next_position), view)
 
-    async def ListRecentEvents(  # noqa: N802
-        self, request: pb.ListRecentEventsRequest, context: Context
-    ) -> Encoded:
+    async def ListRecentEvents(self, request: pb.ListRecentEventsRequest, context: Context) -> Encoded:
         where, limit = convert.read_recent(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.episodic.recent(where, pages.event_position(), limit, room=self.room())
         return convert.recent_to_bytes(page, pages.next(page.next_position))
 
-    async def SummarizeRange(  # noqa: N802
-        self, request: pb.SummarizeRangeRequest, context: Context
-    ) -> pb.SummarizeRangeResponse:
+    async def SummarizeRange(self, request: pb.SummarizeRangeRequest, context: Context) -> pb.SummarizeRangeResponse:
         where = convert.read_summary(request)
         async with self.vault() as vault:
             summary = await vault.episodic.summarize(where)
         return convert.summary_to_pb(summary)
 
-    async def GetEvent(self, request: pb.GetEventRequest, context: Context) -> pb.GetEventResponse:  # noqa: N802
+    async def GetEvent(self, request: pb.GetEventRequest, context: Context) -> pb.GetEventResponse:
         async with self.vault() as vault:
             event = await vault.episodic.get(request.event_id, room=self.room())
         return convert.event_to_pb(event)
 
-    async def PruneEvents(self, request: pb.PruneEventsRequest, context: Context) -> pb.PruneEventsResponse:  # noqa: N802
+    async def PruneEvents(self, request: pb.PruneEventsRequest, context: Context) -> pb.PruneEventsResponse:
         target = convert.read_pruning(request)
         async with self.vault() as vault:
             pruned = await vault.episodic.prune(
@@ -146,14 +140,14 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
             )
         return convert.pruned_to_pb(pruned)
 
-    async def CompactTimeline(  # noqa: N802
+    async def CompactTimeline(
         self, request: pb.CompactTimelineRequest, context: Context
     ) -> AsyncIterator[pb.CompactTimelineResponse]:
         async with self.vault() as vault, aclosing(vault.episodic.compact(request.request_id)) as steps:
             async for progress in steps:
                 yield convert.progress_to_pb(progress)
 
-    async def GetTimelineStatus(  # noqa: N802
+    async def GetTimelineStatus(
         self, request: pb.GetTimelineStatusRequest, context: Context
     ) -> pb.GetTimelineStatusResponse:
         try:

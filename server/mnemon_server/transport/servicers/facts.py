@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
-    async def PutFact(self, request: pb.PutFactRequest, context: Context) -> pb.PutFactResponse:  # noqa: N802 - the promises of the methods are in the proto
+    async def PutFact(self, request: pb.PutFactRequest, context: Context) -> pb.PutFactResponse:
         put = await converted(convert.read_put, request, request_bytes())
         async with self.vault() as vault:
             receipt = await vault.facts.put(put)
         return await converted(convert.put_to_pb, receipt, request_bytes())
 
-    def BulkPutFacts(  # noqa: N802
+    def BulkPutFacts(
         self, request_iterator: AsyncIterator[pb.BulkPutFactsRequest], context: Context
     ) -> AsyncIterator[pb.BulkPutFactsResponse]:
         return answer_each(request_iterator, self.vault, _put_run, keys=_changed)
 
-    async def GetFact(self, request: pb.GetFactRequest, context: Context) -> Encoded:  # noqa: N802
+    async def GetFact(self, request: pb.GetFactRequest, context: Context) -> Encoded:
         namespace = convert.read_name(request)
         async with self.vault() as vault:
             then = await known(vault, request, RecordKind.FACT)
@@ -52,13 +52,13 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
             fact = await then.found(reading)
         return await convert.got_to_bytes(fact, history_incomplete=then.is_incomplete)
 
-    async def BatchGetFacts(self, request: pb.BatchGetFactsRequest, context: Context) -> Encoded:  # noqa: N802
+    async def BatchGetFacts(self, request: pb.BatchGetFactsRequest, context: Context) -> Encoded:
         names = await convert.read_names(request)
         async with self.vault() as vault:
             batch = await vault.facts.get_many(names, room=self.room())
         return await convert.batch_to_bytes(batch)
 
-    async def SearchFacts(self, request: pb.SearchFactsRequest, context: Context) -> Encoded:  # noqa: N802
+    async def SearchFacts(self, request: pb.SearchFactsRequest, context: Context) -> Encoded:
         query = await converted(convert.read_search, request, request_bytes())
         room = self.room(vectors=query.view is View.FULL)
         async with self.vault() as vault:
@@ -68,13 +68,13 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
             answer, query.view, truncated=room.is_full, history_incomplete=then.is_incomplete
         )
 
-    async def RenewFacts(self, request: pb.RenewFactsRequest, context: Context) -> pb.RenewFactsResponse:  # noqa: N802
+    async def RenewFacts(self, request: pb.RenewFactsRequest, context: Context) -> pb.RenewFactsResponse:
         names = await convert.read_renewal(request)
         async with self.vault() as vault:
             receipt = await vault.facts.renew(names, request_id=request.request_id)
         return convert.renewals_to_pb(receipt)
 
-    async def ListFacts(self, request: pb.ListFactsRequest, context: Context) -> Encoded:  # noqa: N802
+    async def ListFacts(self, request: pb.ListFactsRequest, context: Context) -> Encoded:
         where, limit = await converted(convert.read_list, request, request_bytes())
         async with self.vault() as vault:
             then = await known(vault, request, RecordKind.FACT)
@@ -88,9 +88,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
             )
         return await convert.page_to_bytes(page, pages.next, history_incomplete=then.is_incomplete)
 
-    async def ListNamespaces(  # noqa: N802
-        self, request: pb.ListNamespacesRequest, context: Context
-    ) -> pb.ListNamespacesResponse:
+    async def ListNamespaces(self, request: pb.ListNamespacesRequest, context: Context) -> pb.ListNamespacesResponse:
         limit = convert.read_namespaces(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
@@ -103,7 +101,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
             )
         return convert.namespaces_to_pb(page, pages.next(page.last))
 
-    async def ListFactVersions(self, request: pb.ListFactVersionsRequest, context: Context) -> Encoded:  # noqa: N802
+    async def ListFactVersions(self, request: pb.ListFactVersionsRequest, context: Context) -> Encoded:
         record, limit = convert.read_record(request), read_page_size(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
@@ -116,7 +114,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
             )
         return await convert.versions_to_bytes(page, pages.next(page.next_position))
 
-    async def RestoreFactVersion(  # noqa: N802
+    async def RestoreFactVersion(
         self, request: pb.RestoreFactVersionRequest, context: Context
     ) -> pb.RestoreFactVersionResponse:
         asked = versions.read_restoration(request, RecordKind.FACT, convert.read_record(request))
@@ -125,7 +123,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
             fact = await vault.facts.get(Namespace(request.namespace), request.key)
         return await converted(convert.restored_to_pb, FactReceipt(receipt, fact), LARGE_BYTES)
 
-    async def DeleteFact(self, request: pb.DeleteFactRequest, context: Context) -> pb.DeleteFactResponse:  # noqa: N802
+    async def DeleteFact(self, request: pb.DeleteFactRequest, context: Context) -> pb.DeleteFactResponse:
         namespace, ack = convert.read_deletion(request)
         async with self.vault() as vault:
             receipt = await vault.facts.delete(
@@ -138,7 +136,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
             )
         return pb.DeleteFactResponse(receipt=receipt_to_pb(receipt))
 
-    async def DeleteFacts(self, request: pb.DeleteFactsRequest, context: Context) -> pb.DeleteFactsResponse:  # noqa: N802
+    async def DeleteFacts(self, request: pb.DeleteFactsRequest, context: Context) -> pb.DeleteFactsResponse:
         where = await converted(convert.read_deletions, request, request_bytes())
         async with self.vault() as vault:
             receipt = await vault.facts.delete_many(where, dry_run=request.dry_run, request_id=request.request_id)

@@ -26,30 +26,24 @@ if TYPE_CHECKING:
 class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeStoreServiceServicer):
     """Answers UNAVAILABLE until vaults are attached; only CheckHealth never fails."""
 
-    async def IndexDocument(  # noqa: N802 - the promises of the methods are in the proto
-        self, request: pb.IndexDocumentRequest, context: Context
-    ) -> pb.IndexDocumentResponse:
+    async def IndexDocument(self, request: pb.IndexDocumentRequest, context: Context) -> pb.IndexDocumentResponse:
         index = convert.read_index(request)
         async with self.vault() as vault:
             receipt = await vault.documents.index(index)
         return pb.IndexDocumentResponse(receipt=receipt_to_pb(receipt))
 
-    def BulkIndexDocuments(  # noqa: N802
+    def BulkIndexDocuments(
         self, request_iterator: AsyncIterator[pb.BulkIndexDocumentsRequest], context: Context
     ) -> AsyncIterator[pb.BulkIndexDocumentsResponse]:
         return answer_each(request_iterator, self.vault, _index_run, keys=_doc_ids)
 
-    async def UpdateDocument(  # noqa: N802
-        self, request: pb.UpdateDocumentRequest, context: Context
-    ) -> pb.UpdateDocumentResponse:
+    async def UpdateDocument(self, request: pb.UpdateDocumentRequest, context: Context) -> pb.UpdateDocumentResponse:
         change = convert.read_update(request)
         async with self.vault() as vault:
             receipt = await vault.documents.update(change)
         return pb.UpdateDocumentResponse(receipt=receipt_to_pb(receipt))
 
-    async def SearchDocuments(  # noqa: N802
-        self, request: pb.SearchDocumentsRequest, context: Context
-    ) -> pb.SearchDocumentsResponse:
+    async def SearchDocuments(self, request: pb.SearchDocumentsRequest, context: Context) -> pb.SearchDocumentsResponse:
         query = convert.read_search(request)
         room = self.room(vectors=query.view is View.FULL)
         async with self.vault() as vault:
@@ -59,7 +53,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         response.history_incomplete = then.is_incomplete
         return response
 
-    async def GetDocument(self, request: pb.GetDocumentRequest, context: Context) -> pb.GetDocumentResponse:  # noqa: N802
+    async def GetDocument(self, request: pb.GetDocumentRequest, context: Context) -> pb.GetDocumentResponse:
         view = convert.read_view(request)
         room = self.room(vectors=view is View.FULL)
         async with self.vault() as vault:
@@ -68,9 +62,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         found = convert.document_to_pb(document, view)
         return pb.GetDocumentResponse(document=found, history_incomplete=then.is_incomplete)
 
-    async def ListDocuments(  # noqa: N802
-        self, request: pb.ListDocumentsRequest, context: Context
-    ) -> pb.ListDocumentsResponse:
+    async def ListDocuments(self, request: pb.ListDocumentsRequest, context: Context) -> pb.ListDocumentsResponse:
         where, limit, view = convert.read_list(request)
         async with self.vault() as vault:
             then = await known(vault, request, RecordKind.DOCUMENT)
@@ -86,15 +78,13 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         response.history_incomplete = then.is_incomplete
         return response
 
-    async def CountDocuments(  # noqa: N802
-        self, request: pb.CountDocumentsRequest, context: Context
-    ) -> pb.CountDocumentsResponse:
+    async def CountDocuments(self, request: pb.CountDocumentsRequest, context: Context) -> pb.CountDocumentsResponse:
         where = convert.read_count(request)
         async with self.vault() as vault:
             count, notes = await vault.documents.count(where)
         return pb.CountDocumentsResponse(count=count, **filter_notes_to_pb(notes))
 
-    async def ListDocumentVersions(  # noqa: N802
+    async def ListDocumentVersions(
         self, request: pb.ListDocumentVersionsRequest, context: Context
     ) -> pb.ListDocumentVersionsResponse:
         limit = read_page_size(request)
@@ -108,7 +98,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         await versions.fill_versions(response.versions, page, documents, convert.fill_document_of)
         return response
 
-    async def RestoreDocumentVersion(  # noqa: N802
+    async def RestoreDocumentVersion(
         self, request: pb.RestoreDocumentVersionRequest, context: Context
     ) -> pb.RestoreDocumentVersionResponse:
         asked = versions.read_restoration(request, RecordKind.DOCUMENT, request.doc_id)
@@ -116,9 +106,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
             receipt = await vault.history.restore(asked)
         return pb.RestoreDocumentVersionResponse(receipt=receipt_to_pb(receipt))
 
-    async def DeleteDocument(  # noqa: N802
-        self, request: pb.DeleteDocumentRequest, context: Context
-    ) -> pb.DeleteDocumentResponse:
+    async def DeleteDocument(self, request: pb.DeleteDocumentRequest, context: Context) -> pb.DeleteDocumentResponse:
         ack = convert.read_deletion(request)
         async with self.vault() as vault:
             receipt = await vault.documents.delete(
@@ -130,9 +118,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
             )
         return pb.DeleteDocumentResponse(receipt=receipt_to_pb(receipt))
 
-    async def DeleteDocuments(  # noqa: N802
-        self, request: pb.DeleteDocumentsRequest, context: Context
-    ) -> pb.DeleteDocumentsResponse:
+    async def DeleteDocuments(self, request: pb.DeleteDocumentsRequest, context: Context) -> pb.DeleteDocumentsResponse:
         where, ack = convert.read_deletions(request)
         async with self.vault() as vault:
             receipt = await vault.documents.delete_many(
@@ -140,14 +126,14 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
             )
         return pb.DeleteDocumentsResponse(deleted_count=receipt.deleted_count, replayed=receipt.replayed)
 
-    async def RebuildIndex(  # noqa: N802
+    async def RebuildIndex(
         self, request: pb.RebuildIndexRequest, context: Context
     ) -> AsyncIterator[pb.RebuildIndexResponse]:
         async with self.vault() as vault:
             async for progress in vault.documents.rebuild_index():
                 yield pb.RebuildIndexResponse(done=progress.done, total=progress.total)
 
-    async def CheckHealth(self, request: pb.CheckHealthRequest, context: Context) -> pb.CheckHealthResponse:  # noqa: N802
+    async def CheckHealth(self, request: pb.CheckHealthRequest, context: Context) -> pb.CheckHealthResponse:
         try:
             async with self.vault() as vault:
                 return convert.health_to_pb(await vault.documents.check_health())

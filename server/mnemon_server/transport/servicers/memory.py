@@ -27,20 +27,18 @@ if TYPE_CHECKING:
 class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     """Answers UNAVAILABLE until vaults are attached; only GetStatus never fails."""
 
-    async def CreateMemory(  # noqa: N802 - the promises of the methods are in the proto
-        self, request: pb.CreateMemoryRequest, context: Context
-    ) -> pb.CreateMemoryResponse:
+    async def CreateMemory(self, request: pb.CreateMemoryRequest, context: Context) -> pb.CreateMemoryResponse:
         creation = convert.read_create(request)
         async with self.vault() as vault:
             receipt = await vault.memories.create(creation)
         return convert.fill_change(pb.CreateMemoryResponse(), receipt)
 
-    def BulkCreateMemories(  # noqa: N802
+    def BulkCreateMemories(
         self, request_iterator: AsyncIterator[pb.BulkCreateMemoriesRequest], context: Context
     ) -> AsyncIterator[pb.BulkCreateMemoriesResponse]:
         return answer_each(request_iterator, self.vault, _create_run, keys=_request_ids)
 
-    async def GetMemory(self, request: pb.GetMemoryRequest, context: Context) -> pb.GetMemoryResponse:  # noqa: N802
+    async def GetMemory(self, request: pb.GetMemoryRequest, context: Context) -> pb.GetMemoryResponse:
         async with self.vault() as vault:
             then = await known(vault, request, RecordKind.MEMORY)
             memory = await then.found(then.vault.memories.get(request.memory_id, room=self.room()))
@@ -48,9 +46,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         convert.fill_memory(response.memory, memory)
         return response
 
-    async def ListMemories(  # noqa: N802
-        self, request: pb.ListMemoriesRequest, context: Context
-    ) -> pb.ListMemoriesResponse:
+    async def ListMemories(self, request: pb.ListMemoriesRequest, context: Context) -> pb.ListMemoriesResponse:
         where, limit = convert.read_list(request)
         async with self.vault() as vault:
             then = await known(vault, request, RecordKind.MEMORY)
@@ -66,9 +62,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         response.history_incomplete = then.is_incomplete
         return response
 
-    async def SearchMemories(  # noqa: N802
-        self, request: pb.SearchMemoriesRequest, context: Context
-    ) -> pb.SearchMemoriesResponse:
+    async def SearchMemories(self, request: pb.SearchMemoriesRequest, context: Context) -> pb.SearchMemoriesResponse:
         query = convert.read_search(request)
         room = self.room(vectors=query.view is View.FULL)
         async with self.vault() as vault:
@@ -78,17 +72,13 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         response.history_incomplete = then.is_incomplete
         return response
 
-    async def UpdateMemory(  # noqa: N802
-        self, request: pb.UpdateMemoryRequest, context: Context
-    ) -> pb.UpdateMemoryResponse:
+    async def UpdateMemory(self, request: pb.UpdateMemoryRequest, context: Context) -> pb.UpdateMemoryResponse:
         change = convert.read_update(request)
         async with self.vault() as vault:
             receipt = await vault.memories.update(change)
         return convert.fill_change(pb.UpdateMemoryResponse(), receipt)
 
-    async def ReinforceMemory(  # noqa: N802
-        self, request: pb.ReinforceMemoryRequest, context: Context
-    ) -> pb.ReinforceMemoryResponse:
+    async def ReinforceMemory(self, request: pb.ReinforceMemoryRequest, context: Context) -> pb.ReinforceMemoryResponse:
         async with self.vault() as vault:
             receipt = await vault.memories.reinforce(
                 request.memory_id,
@@ -97,9 +87,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             )
         return convert.fill_change(pb.ReinforceMemoryResponse(), receipt)
 
-    async def DeleteMemory(  # noqa: N802
-        self, request: pb.DeleteMemoryRequest, context: Context
-    ) -> pb.DeleteMemoryResponse:
+    async def DeleteMemory(self, request: pb.DeleteMemoryRequest, context: Context) -> pb.DeleteMemoryResponse:
         ack = convert.read_deletion(request)
         async with self.vault() as vault:
             receipt = await vault.memories.delete(
@@ -111,9 +99,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             )
         return pb.DeleteMemoryResponse(receipt=receipt_to_pb(receipt))
 
-    async def UndeleteMemory(  # noqa: N802
-        self, request: pb.UndeleteMemoryRequest, context: Context
-    ) -> pb.UndeleteMemoryResponse:
+    async def UndeleteMemory(self, request: pb.UndeleteMemoryRequest, context: Context) -> pb.UndeleteMemoryResponse:
         async with self.vault() as vault:
             receipt = await vault.memories.undelete(
                 request.memory_id,
@@ -122,9 +108,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             )
         return convert.fill_change(pb.UndeleteMemoryResponse(), receipt)
 
-    async def PurgeMemories(  # noqa: N802
-        self, request: pb.PurgeMemoriesRequest, context: Context
-    ) -> pb.PurgeMemoriesResponse:
+    async def PurgeMemories(self, request: pb.PurgeMemoriesRequest, context: Context) -> pb.PurgeMemoriesResponse:
         where = convert.read_purge(request)
         async with self.vault() as vault:
             receipt = await vault.memories.purge(
@@ -135,7 +119,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             )
         return pb.PurgeMemoriesResponse(purged_count=receipt.deleted_count, replayed=receipt.replayed)
 
-    async def ListMemoryVersions(  # noqa: N802
+    async def ListMemoryVersions(
         self, request: pb.ListMemoryVersionsRequest, context: Context
     ) -> pb.ListMemoryVersionsResponse:
         limit = read_page_size(request)
@@ -153,7 +137,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
         await versions.fill_versions(response.versions, page, memories, convert.fill_memory_of)
         return response
 
-    async def RestoreMemoryVersion(  # noqa: N802
+    async def RestoreMemoryVersion(
         self, request: pb.RestoreMemoryVersionRequest, context: Context
     ) -> pb.RestoreMemoryVersionResponse:
         asked = versions.read_restoration(request, RecordKind.MEMORY, request.memory_id)
@@ -161,15 +145,13 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             receipt = await vault.memories.shown(await vault.history.restore(asked))
         return convert.fill_change(pb.RestoreMemoryVersionResponse(), receipt)
 
-    async def CountMemories(  # noqa: N802
-        self, request: pb.CountMemoriesRequest, context: Context
-    ) -> pb.CountMemoriesResponse:
+    async def CountMemories(self, request: pb.CountMemoriesRequest, context: Context) -> pb.CountMemoriesResponse:
         where = convert.read_count(request)
         async with self.vault() as vault:
             count = await vault.memories.count(where, show_deleted=request.show_deleted)
         return pb.CountMemoriesResponse(count=count)
 
-    async def ForecastMemories(  # noqa: N802
+    async def ForecastMemories(
         self, request: pb.ForecastMemoriesRequest, context: Context
     ) -> pb.ForecastMemoriesResponse:
         fading = convert.read_forecast(request)
@@ -185,7 +167,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             )
         return await convert.forecast_to_pb(page, pages.next(page.next_position))
 
-    async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:  # noqa: N802
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
         try:
             async with self.vault() as vault:
                 return convert.status_to_pb(await vault.memories.status())

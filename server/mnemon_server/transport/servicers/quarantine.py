@@ -11,23 +11,19 @@ from mnemon_server.transport.tenancy import TenantServicer
 class QuarantineServicer(TenantServicer, quarantine_pb2_grpc.QuarantineServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
-    async def QuarantineOrigin(  # noqa: N802 - the promises of the methods are in the proto
+    async def QuarantineOrigin(
         self, request: pb.QuarantineOriginRequest, context: Context
     ) -> pb.QuarantineOriginResponse:
         async with self.vault() as vault:
             receipt = await vault.quarantine.add(convert.source_of(request), request.reason)
         return convert.quarantined_to_pb(receipt)
 
-    async def ReleaseOrigin(  # noqa: N802
-        self, request: pb.ReleaseOriginRequest, context: Context
-    ) -> pb.ReleaseOriginResponse:
+    async def ReleaseOrigin(self, request: pb.ReleaseOriginRequest, context: Context) -> pb.ReleaseOriginResponse:
         async with self.vault() as vault:
             source = convert.source_of(request)
             receipt = await vault.quarantine.release(source, allow_missing=request.allow_missing)
         return convert.released_to_pb(receipt)
 
-    async def ListQuarantines(  # noqa: N802
-        self, request: pb.ListQuarantinesRequest, context: Context
-    ) -> pb.ListQuarantinesResponse:
+    async def ListQuarantines(self, request: pb.ListQuarantinesRequest, context: Context) -> pb.ListQuarantinesResponse:
         async with self.vault() as vault:
             return pb.ListQuarantinesResponse(quarantines=map(convert.quarantine_to_pb, vault.quarantine.all))

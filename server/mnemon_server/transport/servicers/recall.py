@@ -12,7 +12,7 @@ from mnemon_server.transport.tenancy import TenantServicer
 class RecallServicer(TenantServicer, recall_pb2_grpc.RecallServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
-    async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:  # noqa: N802 - see the proto
+    async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:
         query = convert.read_recall(request)
         async with self.vault() as vault:
             then = await known(vault, request)

@@ -13,20 +13,18 @@ from mnemon_server.transport.tenancy import TenantServicer
 class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
-    async def RegisterRule(  # noqa: N802 - the promises of the methods are in the proto
-        self, request: pb.RegisterRuleRequest, context: Context
-    ) -> pb.RegisterRuleResponse:
+    async def RegisterRule(self, request: pb.RegisterRuleRequest, context: Context) -> pb.RegisterRuleResponse:
         rule = convert.read_rule(request)
         async with self.vault() as vault:
             receipt = await vault.rules.register(rule, request_id=request.request_id)
         return convert.fill_receipt(pb.RegisterRuleResponse(), receipt)
 
-    async def GetRule(self, request: pb.GetRuleRequest, context: Context) -> pb.GetRuleResponse:  # noqa: N802
+    async def GetRule(self, request: pb.GetRuleRequest, context: Context) -> pb.GetRuleResponse:
         async with self.vault() as vault:
             receipt = await vault.rules.get(request.name)
         return convert.fill_receipt(pb.GetRuleResponse(), receipt)
 
-    async def UpdateRule(self, request: pb.UpdateRuleRequest, context: Context) -> pb.UpdateRuleResponse:  # noqa: N802
+    async def UpdateRule(self, request: pb.UpdateRuleRequest, context: Context) -> pb.UpdateRuleResponse:
         changes, mask = convert.read_update(request)
         async with self.vault() as vault:
             receipt = await vault.rules.update(
@@ -37,7 +35,7 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
             )
         return convert.fill_receipt(pb.UpdateRuleResponse(), receipt)
 
-    async def DeleteRule(self, request: pb.DeleteRuleRequest, context: Context) -> pb.DeleteRuleResponse:  # noqa: N802
+    async def DeleteRule(self, request: pb.DeleteRuleRequest, context: Context) -> pb.DeleteRuleResponse:
         async with self.vault() as vault:
             deleted = await vault.rules.delete(
                 request.name,
@@ -48,14 +46,14 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
             )
         return convert.deleted_to_pb(deleted)
 
-    async def ListRules(self, request: pb.ListRulesRequest, context: Context) -> pb.ListRulesResponse:  # noqa: N802
+    async def ListRules(self, request: pb.ListRulesRequest, context: Context) -> pb.ListRulesResponse:
         order, limit = convert.read_list(request)
         async with self.vault() as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.rules.list(order, after=pages.position(), limit=limit)
         return convert.page_to_pb(page, pages.next(page.next_position))
 
-    async def FindMatchingRule(  # noqa: N802
+    async def FindMatchingRule(
         self, request: pb.FindMatchingRuleRequest, context: Context
     ) -> pb.FindMatchingRuleResponse:
         candidate, existing = convert.read_pair(request)
@@ -65,21 +63,17 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
         convert.fill_resolved(response.rule, rule)
         return response
 
-    async def ResolveRule(  # noqa: N802
-        self, request: pb.ResolveRuleRequest, context: Context
-    ) -> pb.ResolveRuleResponse:
+    async def ResolveRule(self, request: pb.ResolveRuleRequest, context: Context) -> pb.ResolveRuleResponse:
         async with self.vault() as vault:
             rule = await vault.rules.resolve(request.name)
         return convert.resolved_to_pb(rule)
 
-    async def ExportRules(  # noqa: N802
-        self, request: pb.ExportRulesRequest, context: Context
-    ) -> pb.ExportRulesResponse:
+    async def ExportRules(self, request: pb.ExportRulesRequest, context: Context) -> pb.ExportRulesResponse:
         async with self.vault() as vault:
             rules, version = await vault.rules.export()
         return convert.export_to_pb(rules, version)
 
-    async def LoadRules(self, request: pb.LoadRulesRequest, context: Context) -> pb.LoadRulesResponse:  # noqa: N802
+    async def LoadRules(self, request: pb.LoadRulesRequest, context: Context) -> pb.LoadRulesResponse:
         rules = convert.read_load(request)
         async with self.vault() as vault:
             loaded = await vault.rules.load(
@@ -90,7 +84,7 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
             )
         return convert.loaded_to_pb(loaded)
 
-    async def ResetRules(self, request: pb.ResetRulesRequest, context: Context) -> pb.ResetRulesResponse:  # noqa: N802
+    async def ResetRules(self, request: pb.ResetRulesRequest, context: Context) -> pb.ResetRulesResponse:
         async with self.vault() as vault:
             version = await vault.rules.reset(request_id=request.request_id)
         return pb.ResetRulesResponse(registry_version=version)

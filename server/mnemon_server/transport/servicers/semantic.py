@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceServicer):
     """Answers UNAVAILABLE until vaults are attached; only GetIndexStatus never fails."""
 
-    async def SaveSemanticMemory(  # noqa: N802 - the promises of the methods are in the proto
+    async def SaveSemanticMemory(
         self, request: pb.SaveSemanticMemoryRequest, context: Context
     ) -> pb.SaveSemanticMemoryResponse:
         save = convert.read_save(request)
@@ -36,14 +36,12 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
             saved = await vault.semantic.save(save)
         return convert.saved_to_pb(saved)
 
-    def BulkSaveSemanticMemories(  # noqa: N802
+    def BulkSaveSemanticMemories(
         self, request_iterator: AsyncIterator[pb.BulkSaveSemanticMemoriesRequest], context: Context
     ) -> AsyncIterator[pb.BulkSaveSemanticMemoriesResponse]:
         return answer_each(request_iterator, self.vault, _save_run, keys=_users)
 
-    async def SearchSimilar(  # noqa: N802
-        self, request: pb.SearchSimilarRequest, context: Context
-    ) -> pb.SearchSimilarResponse:
+    async def SearchSimilar(self, request: pb.SearchSimilarRequest, context: Context) -> pb.SearchSimilarResponse:
         query = convert.read_search(request)
         room = self.room(vectors=query.view is View.FULL)
         async with self.vault() as vault:
@@ -53,7 +51,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         response.history_incomplete = then.is_incomplete
         return response
 
-    async def GetSemanticMemory(  # noqa: N802
+    async def GetSemanticMemory(
         self, request: pb.GetSemanticMemoryRequest, context: Context
     ) -> pb.GetSemanticMemoryResponse:
         view = convert.read_view(request)
@@ -65,7 +63,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         convert.fill_view(response.memory, memory, view)
         return response
 
-    async def ListSemanticMemories(  # noqa: N802
+    async def ListSemanticMemories(
         self, request: pb.ListSemanticMemoriesRequest, context: Context
     ) -> pb.ListSemanticMemoriesResponse:
         where, limit = convert.read_list(request)
@@ -83,7 +81,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         response.history_incomplete = then.is_incomplete
         return response
 
-    async def ListSemanticMemoryVersions(  # noqa: N802
+    async def ListSemanticMemoryVersions(
         self, request: pb.ListSemanticMemoryVersionsRequest, context: Context
     ) -> pb.ListSemanticMemoryVersionsResponse:
         limit = read_page_size(request)
@@ -97,7 +95,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         await versions.fill_versions(response.versions, page, statements, convert.fill_memory_of)
         return response
 
-    async def RestoreSemanticMemoryVersion(  # noqa: N802
+    async def RestoreSemanticMemoryVersion(
         self, request: pb.RestoreSemanticMemoryVersionRequest, context: Context
     ) -> pb.RestoreSemanticMemoryVersionResponse:
         asked = versions.read_restoration(request, RecordKind.SEMANTIC, request.memory_id)
@@ -108,7 +106,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
         convert.fill_memory(response.memory, memory)
         return response
 
-    async def DeleteSemanticMemories(  # noqa: N802
+    async def DeleteSemanticMemories(
         self, request: pb.DeleteSemanticMemoriesRequest, context: Context
     ) -> pb.DeleteSemanticMemoriesResponse:
         where = convert.read_deletion(request)
@@ -123,18 +121,14 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
             )
         return convert.deleted_to_pb(deleted)
 
-    async def GetIndexStatus(  # noqa: N802
-        self, request: pb.GetIndexStatusRequest, context: Context
-    ) -> pb.GetIndexStatusResponse:
+    async def GetIndexStatus(self, request: pb.GetIndexStatusRequest, context: Context) -> pb.GetIndexStatusResponse:
         try:
             async with self.vault() as vault:
                 return convert.status_to_pb(await vault.semantic.status())
         except Exception as error:  # noqa: BLE001 - this method answers whatever happens
             return pb.GetIndexStatusResponse(state=common_pb2.STATE_STARTING, message=report(error).message)
 
-    async def CreateSnapshot(  # noqa: N802
-        self, request: pb.CreateSnapshotRequest, context: Context
-    ) -> pb.CreateSnapshotResponse:
+    async def CreateSnapshot(self, request: pb.CreateSnapshotRequest, context: Context) -> pb.CreateSnapshotResponse:
         async with self.vault() as vault:
             snapshot = await vault.semantic.create_snapshot(request_id=request.request_id)
         return convert.snapshot_to_pb(snapshot)

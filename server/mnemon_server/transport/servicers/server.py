@@ -16,8 +16,6 @@ class ServerServicer(TenantServicer, server_pb2_grpc.ServerServiceServicer):
         super().__init__()
         self._settings = settings
 
-    async def GetServerInfo(  # noqa: N802 - the promises of the methods are in the proto
-        self, request: pb.GetServerInfoRequest, context: Context
-    ) -> pb.GetServerInfoResponse:
+    async def GetServerInfo(self, request: pb.GetServerInfoRequest, context: Context) -> pb.GetServerInfoResponse:
         async with self.vault() as vault:
             return convert.info_to_pb(self._settings, vault.model, vault.vault_id)

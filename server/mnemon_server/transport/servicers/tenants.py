@@ -33,38 +33,30 @@ class TenantRegistryServicer(TenantServicer, tenant_pb2_grpc.TenantServiceServic
             raise ConfigurationError("the server has no operators: start it with --authentication")
         return self._registry
 
-    async def CreateTenant(  # noqa: N802
-        self, request: pb.CreateTenantRequest, context: Context
-    ) -> pb.CreateTenantResponse:
+    async def CreateTenant(self, request: pb.CreateTenantRequest, context: Context) -> pb.CreateTenantResponse:
         quotas = convert.read_quotas(request.quotas)
         made = await self._tenants.create(request.tenant, request.display_name, quotas)
         return pb.CreateTenantResponse(tenant=convert.tenant_to_pb(made))
 
-    async def GetTenant(self, request: pb.GetTenantRequest, context: Context) -> pb.GetTenantResponse:  # noqa: N802
+    async def GetTenant(self, request: pb.GetTenantRequest, context: Context) -> pb.GetTenantResponse:
         return pb.GetTenantResponse(tenant=convert.tenant_to_pb(await self._tenants.get(request.tenant)))
 
-    async def ListTenants(  # noqa: N802
-        self, request: pb.ListTenantsRequest, context: Context
-    ) -> pb.ListTenantsResponse:
+    async def ListTenants(self, request: pb.ListTenantsRequest, context: Context) -> pb.ListTenantsResponse:
         limit = read_page_size(request)
         pages = PageTokens(self._tenants.page_key, request)
         page = await self._tenants.list(after=pages.position(), limit=limit)
         tenants = [convert.tenant_to_pb(tenant) for tenant in page.items]
         return pb.ListTenantsResponse(tenants=tenants, next_page_token=pages.next(page.next_position))
 
-    async def UpdateTenant(  # noqa: N802
-        self, request: pb.UpdateTenantRequest, context: Context
-    ) -> pb.UpdateTenantResponse:
+    async def UpdateTenant(self, request: pb.UpdateTenantRequest, context: Context) -> pb.UpdateTenantResponse:
         changed = await self._tenants.change(request.tenant.tenant, convert.read_update(request))
         return pb.UpdateTenantResponse(tenant=convert.tenant_to_pb(changed))
 
-    async def DeleteTenant(  # noqa: N802
-        self, request: pb.DeleteTenantRequest, context: Context
-    ) -> pb.DeleteTenantResponse:
+    async def DeleteTenant(self, request: pb.DeleteTenantRequest, context: Context) -> pb.DeleteTenantResponse:
         await self._tenants.delete(request.tenant, allow_missing=request.allow_missing)
         return pb.DeleteTenantResponse()
 
-    async def GetUsage(self, request: pb.GetUsageRequest, context: Context) -> pb.GetUsageResponse:  # noqa: N802
+    async def GetUsage(self, request: pb.GetUsageRequest, context: Context) -> pb.GetUsageResponse:
         tenant = named_tenant(request.tenant)
         # The only tenant of a server without authentication is in no registry.
         if tenant != tenant_of() or not tenant:

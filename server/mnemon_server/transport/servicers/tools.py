@@ -20,7 +20,7 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
         super().__init__()
         self._message_bytes_max = message_bytes_max
 
-    async def ListTools(self, request: pb.ListToolsRequest, context: Context) -> pb.ListToolsResponse:  # noqa: N802 - the promises of the methods are in the proto
+    async def ListTools(self, request: pb.ListToolsRequest, context: Context) -> pb.ListToolsResponse:
         actions = convert.read_actions(request)
         async with self.vault() as vault:
             tools = vault.tools.list_tools(
@@ -31,28 +31,26 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
             unoffered = vault.tools.unoffered_tools()
         return convert.tools_to_pb(tools, unoffered)
 
-    async def CallTool(self, request: pb.CallToolRequest, context: Context) -> Encoded:  # noqa: N802
+    async def CallTool(self, request: pb.CallToolRequest, context: Context) -> Encoded:
         call = await converted(convert.read_call, request, request_bytes())
         call = replace(call, caller=current_call.get().principal)
         async with self.vault() as vault:
             output = await vault.tools.call(call, room=self._room_for(artifact=call.artifact))
         return await convert.called_to_bytes(output)
 
-    async def ParseToolCalls(  # noqa: N802
-        self, request: pb.ParseToolCallsRequest, context: Context
-    ) -> pb.ParseToolCallsResponse:
+    async def ParseToolCalls(self, request: pb.ParseToolCallsRequest, context: Context) -> pb.ParseToolCallsResponse:
         async with self.vault() as vault:
             parsed = await vault.tools.parse(request.text, convert.options_from_pb(request.options))
         return await convert.parsed_to_pb(parsed)
 
-    async def ExecuteText(self, request: pb.ExecuteTextRequest, context: Context) -> Encoded:  # noqa: N802
+    async def ExecuteText(self, request: pb.ExecuteTextRequest, context: Context) -> Encoded:
         text = await converted(convert.read_execute, request, request_bytes())
         text = replace(text, caller=current_call.get().principal)
         async with self.vault() as vault:
             executed = await vault.tools.execute(text, room=self._room_for(artifact=text.artifact))
         return await convert.executed_to_bytes(executed, bytes_max=self._message_bytes_max)
 
-    async def GetProtocolStats(  # noqa: N802
+    async def GetProtocolStats(
         self, request: pb.GetProtocolStatsRequest, context: Context
     ) -> pb.GetProtocolStatsResponse:
         async with self.vault() as vault:
