@@ -18,6 +18,7 @@ from mnemon_server.domain.filters import (
     AnyOf,
     Condition,
     Expression,
+    FilterFields,
     NoneOf,
     Operator,
     RecordFilter,
@@ -32,7 +33,7 @@ from tests.contract.sqlite_vaults import open_scanning_the_file
 from tests.contract.vault_suite import START, ManualClock, unit_vector
 
 DOCUMENT_COUNT = 100
-ANY_NAME = ("",)
+ANY_NAME = FilterFields("record", {}, prefixes=("",))
 """No field has a type, so that engines are asked to compare any value with any field."""
 MANY = 200_000
 FEW = 10
@@ -281,7 +282,7 @@ def check_operator(stored: tuple[RecordEngine, list[Document]], field: str, oper
     matched = 0
     for value in TELLING_VALUES:
         condition = Condition(field, operator, (value,))
-        if list(expression_violations(condition, {}, prefixes=ANY_NAME)):
+        if list(expression_violations(condition, ANY_NAME)):
             continue
         check(stored, RecordFilter(expression=condition))
         matched += 1
@@ -292,7 +293,7 @@ def test_the_largest_allowed_filter_is_answered(few_stored: tuple[RecordEngine, 
     texts = tuple(f"text {i}" for i in range(255))
     parts = tuple(Condition(f"metadata.k{i}", Operator.NIN, (*texts, i)) for i in range(127))
     whole = RecordFilter(expression=AllOf(parts))
-    assert not list(expression_violations(AllOf(parts), {}))
+    assert not list(expression_violations(AllOf(parts), FilterFields("record", {})))
     check(few_stored, whole)
     numbers: tuple[Any, ...] = tuple(float(i) if i % 2 else i for i in range(256))
     any_of = AnyOf(tuple(Condition("metadata.n", Operator.IN, numbers) for _ in parts))

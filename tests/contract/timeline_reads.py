@@ -232,7 +232,7 @@ class TimelineReadsContract(TimelineSuite):
         chosen = events[7]
         read = field_reader(chosen)
         conditions: list[Expression] = [Condition("metadata.tags", Operator.CONTAINS, ("b",))]
-        for name in (*FILTER_FIELDS, "metadata.n", "metadata.time", "metadata.tags", "metadata.none"):
+        for name in (*FILTER_FIELDS.types, "metadata.n", "metadata.time", "metadata.tags", "metadata.none"):
             conditions += [Condition(name, Operator.EXISTS, (True,)), Condition(name, Operator.EXISTS, (False,))]
             if (value := read(name)) is not None:
                 conditions += [Condition(name, op, (value,)) for op in (Operator.EQ, Operator.NE)]

@@ -130,7 +130,7 @@ def test_every_text_of_a_memory_can_be_changed(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(TAG_NAMES))
 def test_memories_can_be_found_by_every_text(name: str) -> None:
-    assert name in FILTER_FIELDS
+    assert name in FILTER_FIELDS.types
     which = keywords_to_pb(memory_pb2.MemoryFilter, {name: "wanted"}, MemoryFilters)
     where = read_list(memory_pb2.ListMemoriesRequest(filter=which)).where
     assert "wanted" in repr(record_filter(where, CONFIDENCE, NOW))

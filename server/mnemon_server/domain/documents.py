@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from mnemon_server.domain.collections import FieldType
-from mnemon_server.domain.filters import Expression, FieldTypes
+from mnemon_server.domain.filters import Expression, FilterFields
 from mnemon_server.domain.records import (
     AckLevel,
     FilterNotes,
@@ -24,10 +24,14 @@ DOC_ID_BYTES_MAX = 512
 QUERY_BYTES_MAX = 65_536
 TOP_K_DEFAULT = 5
 TOP_K_MAX = 100
-FILTER_FIELDS: FieldTypes = {
-    **dict.fromkeys(("doc_id", "content", *(each.name for each in fields(Scope))), FieldType.TEXT),
-    **dict.fromkeys(("create_time", "update_time"), FieldType.TIME),
-}
+FILTER_FIELDS = FilterFields(
+    "document",
+    {
+        **dict.fromkeys(("doc_id", "content", *(each.name for each in fields(Scope))), FieldType.TEXT),
+        **dict.fromkeys(("create_time", "update_time"), FieldType.TIME),
+    },
+    {"doc_id": "id"},
+)
 """The fields that a filter can name, in addition to "metadata." with a key."""
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.domain.filters import Expression, FieldTypes
+from mnemon_server.domain.filters import Expression, FilterFields
 from mnemon_server.domain.origins import Provenance
 from mnemon_server.domain.records import MetadataValue, Relevance, Scope, SearchMode
 
@@ -27,12 +27,15 @@ PAYLOAD_BYTES_MAX = 1 << 20
 EVENTS_PER_MESSAGE_MAX = 10_000
 IDS_MAX = 1_000
 
-FILTER_FIELDS: FieldTypes = {
-    **dict.fromkeys(("event_id", *SCOPE_FIELDS, "event_type", "content", "context"), FieldType.TEXT),
-    **dict.fromkeys(("source", "conversation"), FieldType.TEXT),
-    "importance": FieldType.NUMBER,
-    **dict.fromkeys(("event_time", "record_time"), FieldType.TIME),
-}
+FILTER_FIELDS = FilterFields(
+    "event",
+    {
+        **dict.fromkeys(("event_id", *SCOPE_FIELDS, "event_type", "content", "context"), FieldType.TEXT),
+        **dict.fromkeys(("source", "conversation"), FieldType.TEXT),
+        "importance": FieldType.NUMBER,
+        **dict.fromkeys(("event_time", "record_time"), FieldType.TIME),
+    },
+)
 """The fields that a filter can name, in addition to "metadata." with a key."""
 
 

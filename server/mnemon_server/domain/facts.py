@@ -17,7 +17,7 @@ from mnemon_server.domain.filters import (
     AllOf,
     Condition,
     Expression,
-    FieldTypes,
+    FilterFields,
     Operator,
     condition_problems,
 )
@@ -44,16 +44,20 @@ VALUE_DEPTH_MAX = 32
 FactValue = Mapping[str, Any]
 """A JSON object; `manage_memory` stores {"content": text}. A fact that was read holds a JsonText."""
 
-FILTER_FIELDS: FieldTypes = {
-    **dict.fromkeys(("key", *ORIGIN_FIELDS), FieldType.TEXT),
-    **dict.fromkeys(("create_time", "update_time", "expire_time"), FieldType.TIME),
-}
-VALUE_PREFIX = "value."
+KEY_PREFIXES = ("value.", METADATA_PREFIX)
+"""Prefixes of a key in a filter. Both refer to the keys that `filterable` returns."""
+FILTER_FIELDS = FilterFields(
+    "fact",
+    {
+        **dict.fromkeys(("key", *ORIGIN_FIELDS), FieldType.TEXT),
+        **dict.fromkeys(("create_time", "update_time", "expire_time"), FieldType.TIME),
+    },
+    {"key": "fact_key", "create_time": "created_at", "update_time": "updated_at"},
+    KEY_PREFIXES,
+)
 _SHOWN = 80
 """Characters of a key that an error shows."""
 _TOO_DEEP = f"must be at most {VALUE_DEPTH_MAX} levels deep"
-KEY_PREFIXES = (VALUE_PREFIX, METADATA_PREFIX)
-"""Prefixes of a key in a filter. Both refer to the keys that `filterable` returns."""
 FILTER_OPERATORS = {
     f"${operator.value}": operator
     for operator in (
@@ -303,7 +307,7 @@ def filter_expression(where: object, field: str = "filter") -> Expression | None
     refuse(
         FieldViolation(f"{field}.{condition.field.removeprefix(METADATA_PREFIX)}", problem)
         for condition in conditions
-        for _, problem in condition_problems(condition, {})
+        for _, problem in condition_problems(condition, FILTER_FIELDS)
     )
     return AllOf(conditions) if len(conditions) > 1 else conditions[0]
 

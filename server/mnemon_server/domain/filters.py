@@ -74,6 +74,24 @@ _TAKES = {
 
 
 @dataclass(frozen=True, slots=True)
+class FilterFields:
+    """The fields that a filter of one kind of records can name."""
+
+    kind: str
+    """One of these records, in messages."""
+    types: FieldTypes
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Their names in the records, if these are others."""
+    prefixes: Sequence[str] = (METADATA_PREFIX,)
+    """What stands before a key of the metadata."""
+
+    def key_of(self, name: str) -> str | None:
+        """The metadata key that a name stands for; None for a plain field."""
+        prefix = next((each for each in self.prefixes if name.startswith(each)), None)
+        return None if prefix is None else name.removeprefix(prefix)
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
     """One comparison. `values` has exactly one value, except for IN and NIN."""
 
@@ -200,39 +218,35 @@ def _compares(stored: MetadataValue, operator: Operator, value: MetadataValue) -
 
 
 def expression_violations(
-    expression: Expression,
-    known: FieldTypes,
-    field: str = "filter",
-    *,
-    prefixes: Sequence[str] = (METADATA_PREFIX,),
+    expression: Expression | None, known: FilterFields, field: str = "filter.filter"
 ) -> Iterator[FieldViolation]:
-    """The violations in a filter. `known` are the plain fields; other names are one of the prefixes and a key."""
+    """The violations in a filter, if there is one."""
+    if expression is None:
+        return
     if _depth(expression) > DEPTH_MAX:
         yield FieldViolation(field, f"must be at most {DEPTH_MAX} levels deep")
     elif _size(expression) > PARTS_MAX:
         yield FieldViolation(field, f"must have at most {PARTS_MAX} parts")
     else:
         for place, condition in placed(expression, field):
-            for part, problem in condition_problems(condition, known, prefixes=prefixes):
+            for part, problem in condition_problems(condition, known):
                 yield FieldViolation(f"{place}.{part}", f'"{condition.field[:_NAME_SHOWN]}": {problem}')
 
 
-def condition_problems(
-    condition: Condition, known: FieldTypes, *, prefixes: Sequence[str] = (METADATA_PREFIX,)
-) -> Iterator[tuple[str, str]]:
+def condition_problems(condition: Condition, known: FilterFields) -> Iterator[tuple[str, str]]:
     """The faults of a condition, by the part of its message."""
     name, operator, values = condition.field, condition.operator, condition.values
-    prefix = next((each for each in prefixes if name.startswith(each)), None)
-    if prefix is not None:
-        if problem := metadata_key_problem(name.removeprefix(prefix)):
+    key = known.key_of(name)
+    if key is not None:
+        if problem := metadata_key_problem(key):
             yield "field", f"the key {problem}"
-    elif name not in known:
-        others = " or ".join(f'"{prefix}" + key' for prefix in prefixes)
-        yield "field", f"is not a field; the fields are {', '.join(sorted(known))} and {others}"
+    elif name not in known.types:
+        others = " or ".join(f'"{prefix}" + key' for prefix in known.prefixes)
+        yield "field", f"is not a field; the fields are {', '.join(sorted(known.types))} and {others}"
     if problem := _count_problem(operator, values):
         yield "values", problem
         return
-    kind = None if prefix is not None else known.get(name)
+    kind = None if key is not None else known.types.get(name)
     for number, value in enumerate(values):
         if problem := _value_problem(operator, value, kind):
             yield f"values[{number}]", problem

@@ -10,7 +10,7 @@ from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.documents import HealthStatus, Passage
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.domain.filters import Expression, FieldTypes
+from mnemon_server.domain.filters import Expression, FilterFields
 from mnemon_server.domain.records import (
     AckLevel,
     FilterValue,
@@ -36,12 +36,16 @@ class DecayPolicy(StrEnum):
     CONTEXTUAL = "contextual"
 
 
-FILTER_FIELDS: FieldTypes = {
-    **dict.fromkeys(("memory_id", "content", *SCOPE_FIELDS, *TAGS), FieldType.TEXT),
-    "is_global": FieldType.BOOLEAN,
-    "decay_policy": DecayPolicy,
-    **dict.fromkeys(("create_time", "update_time", "reinforce_time"), FieldType.TIME),
-}
+FILTER_FIELDS = FilterFields(
+    "memory",
+    {
+        **dict.fromkeys(("memory_id", "content", *SCOPE_FIELDS, *TAGS), FieldType.TEXT),
+        "is_global": FieldType.BOOLEAN,
+        "decay_policy": DecayPolicy,
+        **dict.fromkeys(("create_time", "update_time", "reinforce_time"), FieldType.TIME),
+    },
+    {"memory_id": "id", "is_global": "global"},
+)
 """The fields that a filter can name, in addition to "metadata." with a key."""
 
 

@@ -9,7 +9,7 @@ from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.conflicts import ArbitrationResult, Conflict, ContentStrategy, Decision, MergeStatistics
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.domain.filters import Expression, FieldTypes
+from mnemon_server.domain.filters import Expression, FilterFields
 from mnemon_server.domain.records import MetadataValue, Relevance, Scope, SearchMode, TextQuery, WriteReceipt
 
 TOP_K_DEFAULT, TOP_K_MAX = 3, 100
@@ -25,12 +25,16 @@ LISTS: Mapping[str, int] = {"keywords": KEYWORDS_MAX, "merged_from": 0}
 entries a request may have; 0 if only the server sets it.
 """
 
-FILTER_FIELDS: FieldTypes = {
-    **dict.fromkeys(("memory_id", *SCOPE_FIELDS, "content", "summary", "source"), FieldType.TEXT),
-    "importance": FieldType.NUMBER,
-    "keywords": FieldType.TEXTS,
-    **dict.fromkeys(("create_time", "update_time"), FieldType.TIME),
-}
+FILTER_FIELDS = FilterFields(
+    "statement",
+    {
+        **dict.fromkeys(("memory_id", *SCOPE_FIELDS, "content", "summary", "source"), FieldType.TEXT),
+        "importance": FieldType.NUMBER,
+        "keywords": FieldType.TEXTS,
+        **dict.fromkeys(("create_time", "update_time"), FieldType.TIME),
+    },
+    {"memory_id": "id", "create_time": "time"},
+)
 """The fields that a filter can name, in addition to "metadata." with a key."""
 
 

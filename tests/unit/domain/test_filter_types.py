@@ -7,10 +7,10 @@ import pytest
 from mnemon_server.domain import documents, events, facts, memories, semantic
 from mnemon_server.domain.clock import time_of
 from mnemon_server.domain.collections import FieldType
-from mnemon_server.domain.filters import AllOf, AnyOf, Condition, FieldTypes, NoneOf, Operator, expression_violations
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, FilterFields, NoneOf, Operator, expression_violations
 
 NOON = datetime(2027, 1, 31, 12, tzinfo=UTC)
-KINDS: dict[str, FieldTypes] = {
+KINDS: dict[str, FilterFields] = {
     module.__name__.rpartition(".")[2]: module.FILTER_FIELDS
     for module in (documents, memories, semantic, events, facts)
 }
@@ -25,23 +25,23 @@ FITTING: dict[Any, tuple[Any, ...]] = {
 ALL_VALUES = ("yes", ("tea",), True, 5, 0.5, NOON, "2027-01-31T12:00:00Z", "stable")
 
 
-def told(known: FieldTypes, field: str, operator: Operator, *values: Any) -> dict[str, str]:
+def told(known: FilterFields, field: str, operator: Operator, *values: Any) -> dict[str, str]:
     expression = NoneOf((Condition(field, operator, values),))
     return {each.field: each.description for each in expression_violations(expression, known, "where")}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_field_takes_the_values_of_its_type_and_no_others(kind: str) -> None:
-    for field in KINDS[kind]:
+    for field in KINDS[kind].types:
         check_field(KINDS[kind], field)
 
 
-def check_field(known: FieldTypes, field: str) -> None:
-    texts = known[field] is FieldType.TEXT
+def check_field(known: FilterFields, field: str) -> None:
+    texts = known.types[field] is FieldType.TEXT
     for value in ALL_VALUES:
-        fits = value in FITTING[known[field]] or (texts and isinstance(value, str))
+        fits = value in FITTING[known.types[field]] or (texts and isinstance(value, str))
         # True equals 1.
-        fits = fits and (value is not True or known[field] is FieldType.BOOLEAN)
+        fits = fits and (value is not True or known.types[field] is FieldType.BOOLEAN)
         for operator in (Operator.EQ, Operator.NE, Operator.IN, Operator.NIN):
             found = told(known, field, operator, value)
             refused = [] if fits else ["where.none_of.filters[0].condition.values[0]"]

@@ -14,7 +14,7 @@ def field_reader(event: Event) -> FieldReader:
     def read(name: str) -> MetadataValue | None:
         if name.startswith(METADATA_PREFIX):
             return event.metadata.get(name.removeprefix(METADATA_PREFIX))
-        if name not in FILTER_FIELDS:
+        if name not in FILTER_FIELDS.types:
             return None
         owner = event.scope if name in SCOPE_FIELDS else event
         return cast("MetadataValue | None", getattr(owner, name))

@@ -16,7 +16,6 @@ from mnemon_server.domain.validation import scope_violations
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.services.reading.filter_expressions import type_problem, unmet_conditions, with_engine_names
 
-_ENGINE_NAMES = {"doc_id": "id"}
 _NOTHING = RecordFilter(expression=AnyOf(()))
 _SHOWN_MAX = 80
 
@@ -42,8 +41,7 @@ def strict_filter(where: DocumentFilter) -> RecordFilter:
 def filter_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
     """Violations in a filter, except in ignored parts."""
     yield from scope_violations(where.scope, "filter.scope")
-    if where.expression is not None:
-        yield from expression_violations(where.expression, FILTER_FIELDS, "filter.filter")
+    yield from expression_violations(where.expression, FILTER_FIELDS)
 
 
 def strict_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
@@ -61,12 +59,11 @@ def unmet_violations(records: RecordEngine, where: DocumentFilter) -> Iterable[F
     for key, value in where.filters.items():
         if reason := _key_problem(records, key) or _value_problem(records, key, value):
             yield FieldViolation(_field(key), reason)
-    yield from unmet_conditions(where.expression, records.has_metadata_key, "filter.filter", "document")
+    yield from unmet_conditions(where.expression, records.has_metadata_key, FILTER_FIELDS)
 
 
 def _record_filter(where: DocumentFilter, equal: Mapping[str, Any]) -> RecordFilter:
-    expression = where.expression and with_engine_names(where.expression, FILTER_FIELDS, _ENGINE_NAMES)
-    return RecordFilter(equal, where.scope, expression)
+    return RecordFilter(equal, where.scope, with_engine_names(where.expression, FILTER_FIELDS))
 
 
 def _key_problem(records: RecordEngine, key: str) -> str | None:

@@ -17,7 +17,7 @@ from mnemon_server.domain.erasure import EraseFilter, EraseTarget
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.events import Event, EventSelection, StoredEvent
 from mnemon_server.domain.facts import KEY_PREFIXES, FactFilter
-from mnemon_server.domain.filters import METADATA_PREFIX, AnyOf, Condition, Operator, RecordFilter
+from mnemon_server.domain.filters import METADATA_PREFIX, AnyOf, Condition, FilterFields, Operator, RecordFilter
 from mnemon_server.domain.history import stored_version
 from mnemon_server.domain.kinds import COLLECTION_OF, WITHOUT_SCOPE, RecordKind
 from mnemon_server.domain.memories import MemoryFilter
@@ -95,7 +95,9 @@ class TargetSelection:
         if where.kind is not RecordKind.EVENT:
             has_key = self._vault.collection(COLLECTION_OF[where.kind]).has_metadata_key
         prefixes = KEY_PREFIXES if where.kind is RecordKind.FACT else (METADATA_PREFIX,)
-        return [*unmet_conditions(where.expression, has_key, "filter.filter", "record of this kind", prefixes=prefixes)]
+        return [
+            *unmet_conditions(where.expression, has_key, FilterFields("record of this kind", {}, prefixes=prefixes))
+        ]
 
     def _where(self, kind: RecordKind) -> RecordFilter | None:
         target = self._target

@@ -140,8 +140,7 @@ def selection_violations(where: EventSelection) -> Iterable[FieldViolation]:
     if where.min_importance is not None:
         yield from share_violations(where.min_importance, "filter.min_importance")
     yield from id_violations(where.conversation, "filter.conversation", CONVERSATION_BYTES_MAX)
-    if where.expression is not None:
-        yield from expression_violations(where.expression, FILTER_FIELDS, "filter.filter")
+    yield from expression_violations(where.expression, FILTER_FIELDS)
     yield from _range_violations(where.start, where.end)
 
 

@@ -23,7 +23,7 @@ def selection(where: EventSelection) -> EventSelection:
         where,
         start=None if where.start is None else to_utc(where.start),
         end=None if where.end is None else to_utc(where.end),
-        expression=None if where.expression is None else with_engine_names(where.expression, FILTER_FIELDS, {}),
+        expression=with_engine_names(where.expression, FILTER_FIELDS),
     )
 
 

@@ -18,6 +18,7 @@ from mnemon_server.domain.errors import (
     StorageFailedError,
 )
 from mnemon_server.domain.events import (
+    FILTER_FIELDS,
     LIMIT_DEFAULT,
     CompactionProgress,
     EventPosition,
@@ -252,7 +253,7 @@ class EventStore:
             before=before, where=where, event_ids=event_ids, allow_missing=allow_missing, request_id=request_id
         )
         has_key = partial(has_metadata_key, self._events)
-        unmet = await self._offload(list, unmet_conditions(where.expression, has_key, "filter.filter", "event"))
+        unmet = await self._offload(list, unmet_conditions(where.expression, has_key, FILTER_FIELDS))
         if dry_run or unmet:
             matched = await self.pruning.count(pruning)
             if dry_run or matched.count:

@@ -11,7 +11,6 @@ from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.facts import (
     FILTER_FIELDS,
     KEY_BYTES_MAX,
-    KEY_PREFIXES,
     FactFilter,
     FactIndex,
     FactQuery,
@@ -71,8 +70,7 @@ def filter_violations(where: FactFilter) -> Iterable[FieldViolation]:
     """Violations in a filter."""
     if where.namespace is None and not where.subtree:
         yield FieldViolation("filter.namespace", "must not be empty unless subtree is set: it would mean every fact")
-    if where.where is not None:
-        yield from expression_violations(where.where, FILTER_FIELDS, "filter.filter", prefixes=KEY_PREFIXES)
+    yield from expression_violations(where.where, FILTER_FIELDS)
 
 
 def query_violations(query: FactQuery, dimension: int) -> Iterable[FieldViolation]:

@@ -17,6 +17,7 @@ from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FactNotFoundError, MnemonError, RevisionMismatchError
 from mnemon_server.domain.facts import (
+    FILTER_FIELDS,
     Fact,
     FactBatch,
     FactFilter,
@@ -53,12 +54,13 @@ from mnemon_server.services.facts.checks import (
     query_violations,
 )
 from mnemon_server.services.facts.deletion import delete_expired, delete_fact, delete_facts, removable
-from mnemon_server.services.facts.filters import expired, living, unmet_violations
+from mnemon_server.services.facts.filters import expired, living
 from mnemon_server.services.facts.namespaces import list_namespaces
 from mnemon_server.services.facts.putting import FactPutting, PutResult
 from mnemon_server.services.facts.stored_form import NAME, has_expired, to_fact, to_name
 from mnemon_server.services.facts.writes import renew
 from mnemon_server.services.reading.answers import Room, read_within
+from mnemon_server.services.reading.filter_expressions import unmet_conditions
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery, fetch_vector
@@ -336,7 +338,7 @@ class FactStore:
             self._offload,
             lambda: BulkDeleteReceipt(self._records.count_documents(alive)),
             lambda: delete_facts(self._vault, where, request_id=request_id),
-            unmet=unmet_violations(self._records, where),
+            unmet=unmet_conditions(where.where, self._records.has_metadata_key, FILTER_FIELDS),
             dry_run=dry_run,
         )
 

@@ -114,9 +114,6 @@ def query_violations(query: MemoryQuery, dimension: int) -> Iterable[FieldViolat
     yield from filter_violations(query.where)
 
 
-_ENGINE_NAMES = {"memory_id": "id", "is_global": "global"}
-
-
 def record_filter(
     where: MemoryFilter, confidence: ConfidenceModel, now: datetime, *, hidden: bool | None = False
 ) -> RecordFilter:
@@ -124,8 +121,7 @@ def record_filter(
     parts = _field_conditions(where)
     if where.min_confidence:
         parts.append(confidence.at_least(where.min_confidence, now))
-    if where.expression is not None:
-        parts.append(with_engine_names(where.expression, FILTER_FIELDS, _ENGINE_NAMES))
+    parts.append(with_engine_names(where.expression, FILTER_FIELDS))
     return RecordFilter(dict(where.metadata), where.scope, joined(parts), hidden)
 
 
@@ -137,34 +133,33 @@ def fading_filter(
     return replace(matching, expression=joined([matching.expression, NoneOf((confidence.at_least(bound, by),))]))
 
 
-def filter_violations(where: MemoryFilter, field: str = "filter") -> Iterable[FieldViolation]:
+def filter_violations(where: MemoryFilter) -> Iterable[FieldViolation]:
     """Violations in a filter."""
-    yield from scope_violations(where.scope, f"{field}.scope")
-    yield from tag_violations(where, field)
-    yield from _span_violations(where.created_from, where.created_to, f"{field}.created")
-    yield from _span_violations(where.reinforced_from, where.reinforced_to, f"{field}.reinforced")
+    yield from scope_violations(where.scope, "filter.scope")
+    yield from tag_violations(where, "filter")
+    yield from _span_violations(where.created_from, where.created_to, "filter.created")
+    yield from _span_violations(where.reinforced_from, where.reinforced_to, "filter.reinforced")
     if where.min_confidence is not None:
-        yield from share_violations(where.min_confidence, f"{field}.min_confidence")
+        yield from share_violations(where.min_confidence, "filter.min_confidence")
     # No memory has more keys, so a larger filter could not match.
     if len(where.metadata) > METADATA_KEYS_MAX:
-        yield FieldViolation(f"{field}.metadata", f"must have at most {METADATA_KEYS_MAX} keys")
+        yield FieldViolation("filter.metadata", f"must have at most {METADATA_KEYS_MAX} keys")
     for key, value in where.metadata.items():
         if problem := metadata_key_problem(key):
-            yield FieldViolation(f"{field}.metadata", f"key {str(key)[:80]!r}: {problem}")
+            yield FieldViolation("filter.metadata", f"key {str(key)[:80]!r}: {problem}")
         elif problem := filter_value_problem(value):
-            yield FieldViolation(f"{field}.metadata.{key}", problem)
-    if where.expression is not None:
-        yield from expression_violations(where.expression, FILTER_FIELDS, f"{field}.filter")
+            yield FieldViolation(f"filter.metadata.{key}", problem)
+    yield from expression_violations(where.expression, FILTER_FIELDS)
 
 
-def unmet_violations(records: RecordEngine, where: MemoryFilter, field: str = "filter") -> Iterable[FieldViolation]:
+def unmet_violations(records: RecordEngine, where: MemoryFilter) -> Iterable[FieldViolation]:
     """The conditions of a filter that are typing errors; see `unmet_conditions`."""
     for key, value in where.metadata.items():
         if not records.has_metadata_key(key):
-            yield FieldViolation(f"{field}.metadata.{key}", "no memory has this key")
+            yield FieldViolation(f"filter.metadata.{key}", "no memory has this key")
         elif problem := type_problem(records.has_metadata_key, key, value, "memory"):
-            yield FieldViolation(f"{field}.metadata.{key}", problem)
-    yield from unmet_conditions(where.expression, records.has_metadata_key, f"{field}.filter", "memory")
+            yield FieldViolation(f"filter.metadata.{key}", problem)
+    yield from unmet_conditions(where.expression, records.has_metadata_key, FILTER_FIELDS)
 
 
 def tag_violations(given: Memory | MemoryFilter, field: str) -> Iterable[FieldViolation]:

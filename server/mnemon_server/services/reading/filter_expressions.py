@@ -15,7 +15,7 @@ from mnemon_server.domain.filters import (
     AnyOf,
     Condition,
     Expression,
-    FieldTypes,
+    FilterFields,
     NoneOf,
     Operator,
     RefersTo,
@@ -40,19 +40,16 @@ def joined(parts: Iterable[Expression | None]) -> Expression | None:
     return AllOf(tuple(present)) if len(present) > 1 else next(iter(present), None)
 
 
-def with_engine_names(expression: Expression, known: FieldTypes, names: Mapping[str, str]) -> Expression:
-    """As `renamed`, by the table `names`."""
-    return renamed(expression, known, lambda field: names.get(field, field))
-
-
-def renamed(expression: Expression, known: FieldTypes, name_of: Callable[[str], str]) -> Expression:
-    """The expression with fields renamed by a function, with times for texts that name one, and naive times as UTC."""
+def with_engine_names(expression: Expression | None, known: FilterFields) -> Expression | None:
+    """The expression with the names of the records, with times for texts that name one, and naive times as UTC."""
 
     def changed(condition: Condition) -> Condition:
-        to_time = _time if known.get(condition.field) is FieldType.TIME else utc
-        return replace(condition, field=name_of(condition.field), values=tuple(map(to_time, condition.values)))
+        name, key = condition.field, known.key_of(condition.field)
+        to_time = _time if known.types.get(name) is FieldType.TIME else utc
+        renamed = known.names.get(name, name) if key is None else METADATA_PREFIX + key
+        return replace(condition, field=renamed, values=tuple(map(to_time, condition.values)))
 
-    return _mapped(expression, changed)
+    return None if expression is None else _mapped(expression, changed)
 
 
 class HasKey(Protocol):
@@ -62,14 +59,7 @@ class HasKey(Protocol):
         """Blocks."""
 
 
-def unmet_conditions(
-    expression: Expression | None,
-    has_key: HasKey,
-    field: str,
-    kind: str,
-    *,
-    prefixes: Iterable[str] = (METADATA_PREFIX,),
-) -> Iterator[FieldViolation]:
+def unmet_conditions(expression: Expression | None, has_key: HasKey, fields: FilterFields) -> Iterator[FieldViolation]:
     """The metadata keys in a filter that no record of this kind has, and the values of a type that none has under the
     key.
 
@@ -78,18 +68,16 @@ def unmet_conditions(
     although no record may have the key any more.
     """
     known: HasKey = cache(has_key)
-    for place, condition in placed(expression, field) if expression else ():
-        prefix = next((each for each in prefixes if condition.field.startswith(each)), None)
-        if prefix is None:
+    for place, condition in placed(expression, "filter.filter") if expression else ():
+        if (key := fields.key_of(condition.field)) is None:
             continue
-        key = condition.field.removeprefix(prefix)
         if not known(key):
-            yield FieldViolation(f"{place}.field", f'"{condition.field}": no {kind} has this key')
+            yield FieldViolation(f"{place}.field", f'"{condition.field}": no {fields.kind} has this key')
         elif condition.operator is not Operator.EXISTS:
             for number, value in enumerate(condition.values):
                 if condition.operator is Operator.CONTAINS and known(key, like=()):
                     continue
-                if problem := type_problem(known, key, value, kind):
+                if problem := type_problem(known, key, value, fields.kind):
                     yield FieldViolation(f"{place}.values[{number}]", f'"{condition.field}": {problem}')
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from mnemon_server.domain import documents, events, facts, memories, semantic
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.filters import METADATA_PREFIX, expression_violations
+from mnemon_server.domain.filters import expression_violations
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import namespace_violations
 from mnemon_server.domain.recall import (
@@ -21,11 +21,11 @@ from mnemon_server.domain.validation import scope_violations, share_violations, 
 from mnemon_server.services.writing.writes import vector_violations
 
 _FIELDS = {
-    RecordKind.DOCUMENT: (documents.FILTER_FIELDS, (METADATA_PREFIX,)),
-    RecordKind.MEMORY: (memories.FILTER_FIELDS, (METADATA_PREFIX,)),
-    RecordKind.FACT: (facts.FILTER_FIELDS, facts.KEY_PREFIXES),
-    RecordKind.SEMANTIC: (semantic.FILTER_FIELDS, (METADATA_PREFIX,)),
-    RecordKind.EVENT: (events.FILTER_FIELDS, (METADATA_PREFIX,)),
+    RecordKind.DOCUMENT: documents.FILTER_FIELDS,
+    RecordKind.MEMORY: memories.FILTER_FIELDS,
+    RecordKind.FACT: facts.FILTER_FIELDS,
+    RecordKind.SEMANTIC: semantic.FILTER_FIELDS,
+    RecordKind.EVENT: events.FILTER_FIELDS,
 }
 _CHOICE = ", ".join(RECALLED)
 
@@ -78,5 +78,4 @@ def _kind_violations(query: RecallQuery) -> Iterable[FieldViolation]:
                 f"kind_filters[{number}].kind", f"must name each kind once; join both filters of {kind}"
             )
         seen.add(kind)
-        known, prefixes = _FIELDS[kind]
-        yield from expression_violations(expression, known, f"kind_filters[{number}].filter", prefixes=prefixes)
+        yield from expression_violations(expression, _FIELDS[kind], f"kind_filters[{number}].filter")

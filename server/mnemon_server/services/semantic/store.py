@@ -20,6 +20,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import IndexWarmingError, MemoryNotFoundError, MnemonError
 from mnemon_server.domain.records import PageOf
 from mnemon_server.domain.semantic import (
+    FILTER_FIELDS,
     DeletedSemantic,
     IndexState,
     IndexStatus,
@@ -38,13 +39,14 @@ from mnemon_server.engines.promises.values import RecordStats
 from mnemon_server.engines.promises.vault import TransactionReceipt, Vault
 from mnemon_server.services.background.offload import Offload, completion
 from mnemon_server.services.reading.answers import Room, read_within
+from mnemon_server.services.reading.filter_expressions import unmet_conditions
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.passage_queries import fetch_vector
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.checks import deletion_violations
 from mnemon_server.services.semantic.deletion import Deletion, delete, find_targets, from_answer
-from mnemon_server.services.semantic.filters import filter_violations, record_filter, unmet_violations
+from mnemon_server.services.semantic.filters import filter_violations, record_filter
 from mnemon_server.services.semantic.health import Capacity, SemanticHealth
 from mnemon_server.services.semantic.resolver import Judged, Resolver
 from mnemon_server.services.semantic.saving import SaveProgram, SemanticSaving
@@ -321,7 +323,7 @@ class SemanticStore:
             self._offload,
             lambda: find_targets(self._records, deletion).counted(),
             remove,
-            unmet=unmet_violations(self._records, where or EVERYTHING),
+            unmet=unmet_conditions((where or EVERYTHING).expression, self._records.has_metadata_key, FILTER_FIELDS),
             dry_run=dry_run,
         )
 
