@@ -21,7 +21,7 @@ from mnemon_server.engines.events.engine import EventRecords
 from mnemon_server.engines.events.incoming import prepare
 from mnemon_server.engines.events.reads import Reads
 from mnemon_server.engines.events.upkeep import Upkeep
-from mnemon_server.engines.events.writes import Appends, Prunes, removal
+from mnemon_server.engines.events.writes import EventWrites, removal
 from mnemon_server.engines.promises.events import EventWrite
 from mnemon_server.engines.sqlite.change_log import SQLiteChangeLog
 from mnemon_server.engines.sqlite.connections import Connections
@@ -79,8 +79,10 @@ class Trial:
         records.follower.listen(self.upkeep.appended, lambda sequences: self.upkeep.pruned())
         self.connections.open([records.follower, journal])
         self.changes = SQLiteChangeLog(journal, self.connections)
-        self._appends = Appends(journal, records.catalogue, records.follower, settings, self.upkeep.repair_soon)
-        self._prunes = Prunes(journal, records.catalogue, records.follower, self.connections.removals)
+        removals = self.connections.removals
+        self._writes = EventWrites(
+            journal, records.catalogue, records.follower, removals, settings, self.upkeep.repair_soon
+        )
         self.reads = Reads(records.catalogue, self.connections, self.upkeep.repair, 1_000)
 
     def close(self) -> None:
@@ -93,7 +95,7 @@ class Trial:
             event = prepare(EventWrite(happening(name, context=context), id_is_new=False))
             self.promised.maybe_stored.add(name)
             with suppress(MnemonError):
-                self.connections.submit(lambda records, event=event: self._appends.run(records, [event])).result()
+                self.connections.submit(lambda records, event=event: self._writes.append(records, [event])).result()
                 self.promised.stored.add(name)
 
     def remove(self, *numbers: int) -> None:
@@ -104,7 +106,7 @@ class Trial:
             self.promised.maybe_removed.update(one.position.event_id for one in found)
             removals = [removal(one) for one in found]
             self.connections.submit(
-                lambda records: self._prunes.run(records, removals, PruneReason.REQUESTED, None, None)
+                lambda records: self._writes.prune(records, removals, PruneReason.REQUESTED, None, None)
             ).result()
             self.promised.removed.update(one.position.event_id for one in found)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mnemon_server.domain.backup import RECORDS
 from mnemon_server.domain.damage import VaultDamagedError
-from mnemon_server.domain.errors import MnemonError, StorageFailedError
+from mnemon_server.domain.errors import MnemonError
 from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.master_keys import MasterKeys
@@ -81,7 +81,7 @@ def remove_vault(vaults: Path, tenant: str) -> None:
         StorageFailedError: a file cannot be removed.
     """
     folder, doomed = vaults / tenant, vaults / f"{_DOOMED}{tenant}"
-    try:
+    with translated("remove", f"the files of the tenant {tenant!r}"):
         _remove(doomed)
         if folder.is_symlink():
             folder.unlink()
@@ -92,8 +92,6 @@ def remove_vault(vaults: Path, tenant: str) -> None:
         if vaults.exists():
             sync(vaults)
         (vaults.parent / _KNOWN / tenant).unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageFailedError(f"the files of the tenant {tenant!r} cannot be removed: {error.strerror}") from error
 
 
 def encrypt_keys(vaults: Path, master: MasterKeys) -> None:

@@ -29,7 +29,7 @@ from mnemon_server.engines.events.tables import SegmentState
 from mnemon_server.engines.events.text import TextIndex
 from mnemon_server.engines.events.text_work import EmbedTexts, StoredTexts
 from mnemon_server.engines.events.upkeep import Upkeep
-from mnemon_server.engines.events.writes import Appends, EventFollower, Prunes, removal
+from mnemon_server.engines.events.writes import EventFollower, EventWrites, removal
 from mnemon_server.engines.promises.events import (
     EventWrite,
     Sequences,
@@ -98,8 +98,9 @@ class SQLiteEvents(Reads):
         self.has_embeddings = embed is not None
         """See EventEngine."""
         super().__init__(catalogue, records.connections, self._upkeep.repair, settings.slice_reads_max)
-        self._appends = Appends(journal, catalogue, follower, settings, self._upkeep.repair_soon)
-        self._prunes = Prunes(journal, catalogue, follower, records.connections.removals)
+        self._writes = EventWrites(
+            journal, catalogue, follower, records.connections.removals, settings, self._upkeep.repair_soon
+        )
         self._texts = TextIndex(
             records.keys,
             StoredTexts(self, records.connections, ranking.heads),
@@ -124,7 +125,7 @@ class SQLiteEvents(Reads):
         """See EventEngine."""
         self._check_warm()
         events = [prepare(write) for write in writes]
-        return self._connections.submit(lambda connection: self._appends.run(connection, events))
+        return self._connections.submit(lambda connection: self._writes.append(connection, events))
 
     def prune(
         self,
@@ -138,7 +139,7 @@ class SQLiteEvents(Reads):
         self._check_warm()
         removals = [removal(stored) for stored in events]
         return self._connections.submit(
-            lambda connection: self._prunes.run(connection, removals, reason, answer, request)
+            lambda connection: self._writes.prune(connection, removals, reason, answer, request)
         )
 
     # Reads, with those of Reads

@@ -14,7 +14,6 @@ from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.encoding import OWNER_FIELDS, SCOPE_FIELDS, scope_values
 from mnemon_server.domain.events import EventPosition, EventSelection, StoredEvent
-from mnemon_server.domain.origins import Provenance
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN, Scope
 from mnemon_server.engines.events.catalogue import SealedSegment, Snapshot
 from mnemon_server.engines.events.segment_files import DayCount
@@ -28,6 +27,7 @@ from mnemon_server.wire.events import event_id_of
 DAY_US = 86_400_000_000
 SCANNED_SHARE = 0.25
 """To look up more of the events between two sequences than this share takes longer than to list all of them."""
+_EVERYTHING = EventSelection()
 _CONVERSATION = ", ".join(("conversation", *OWNER_FIELDS))
 _DAY = f"(time - ((time % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
 
@@ -54,67 +54,55 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """An EventSelection without its expression."""
+    """An EventSelection without its expression, and its window, which includes both ends."""
 
-    scope: Scope
-    event_types: frozenset[str] = frozenset()
-    min_importance: float | None = None
-    conversation: str = ""
-    whole_scope: bool = False
+    where: EventSelection = _EVERYTHING
     start_us: int = INT64_MIN
     end_us: int = INT64_MAX
-    without: tuple[Provenance, ...] = ()
 
     @classmethod
     def of(cls, where: EventSelection) -> "Selection":
-        """The selection, whose window includes both ends."""
-        return cls(
-            where.scope,
-            where.event_types,
-            where.min_importance,
-            where.conversation,
-            where.whole_scope,
-            INT64_MIN if where.start is None else to_microseconds(where.start),
-            INT64_MAX if where.end is None else to_microseconds(where.end),
-            where.without,
-        )
+        """The selection with the window that it names."""
+        start = INT64_MIN if where.start is None else to_microseconds(where.start)
+        return cls(where, start, INT64_MAX if where.end is None else to_microseconds(where.end))
 
     @property
     def is_of_user_alone(self) -> bool:
         """Whether it selects all events of a user within the window."""
-        return self._is_plain and bool(self.scope.user) and self.scope == Scope(user=self.scope.user)
+        return self._is_plain and self.where.scope == Scope(user=self.where.scope.user) != Scope()
 
     @property
     def takes_all(self) -> bool:
         """Whether it selects all events within the window."""
-        return self._is_plain and self.scope == Scope()
+        return self._is_plain and self.where.scope == Scope()
 
     @property
     def _is_plain(self) -> bool:
         """Whether it compares nothing but the scope and the window."""
-        is_scoped = bool(self.conversation) or self.whole_scope
-        return not (self.event_types or self.min_importance is not None or is_scoped or self.without)
+        where = self.where
+        is_scoped = bool(where.conversation) or where.whole_scope
+        return not (where.event_types or where.min_importance is not None or is_scoped or where.without)
 
     def context(self) -> tuple[list[str], list[Any]]:
         """The conditions apart from the window, with their parameters."""
-        conditions, parameters = [], list[Any]()
-        for name, value in zip(SCOPE_FIELDS, scope_values(self.scope), strict=True):
-            if value or (self.whole_scope and name in OWNER_FIELDS):
+        where, conditions, parameters = self.where, [], list[Any]()
+        for name, value in zip(SCOPE_FIELDS, scope_values(where.scope), strict=True):
+            if value or (where.whole_scope and name in OWNER_FIELDS):
                 conditions.append(f"{name} = ?")
                 parameters.append(value)
-        for origin, name in self.without:
+        for origin, name in where.without:
             conditions.append("NOT (origin = ? AND origin_name = ?)" if name else "origin <> ?")
             parameters += [origin, name] if name else [origin]
-        if self.event_types:
-            conditions.append(f"type IN ({', '.join('?' * len(self.event_types))})")
-            parameters += sorted(self.event_types)
-        if self.min_importance is not None:
+        if where.event_types:
+            conditions.append(f"type IN ({', '.join('?' * len(where.event_types))})")
+            parameters += sorted(where.event_types)
+        if where.min_importance is not None:
             conditions.append("importance >= ?")
-            parameters.append(self.min_importance)
-        if self.conversation:
+            parameters.append(where.min_importance)
+        if where.conversation:
             # The second condition lets SQLite use the partial index.
             conditions.append("conversation = ? AND conversation <> ''")
-            parameters.append(self.conversation)
+            parameters.append(where.conversation)
         return conditions, parameters
 
     def window(self) -> tuple[list[str], list[Any]]:
@@ -170,7 +158,8 @@ class Source:
         earliest, latest = self.span
         if earliest > selection.end_us or latest < selection.start_us:
             return False
-        return self.segment is None or not selection.scope.user or self.segment.count_of(selection.scope.user) != 0
+        user = selection.where.scope.user
+        return self.segment is None or not user or self.segment.count_of(user) != 0
 
     def filtered(self, *parts: tuple[list[str], list[Any]]) -> tuple[str, list[Any]]:
         """FROM and WHERE of a statement over its events that meet all these conditions, with the parameters."""
@@ -211,7 +200,7 @@ def counts(snapshot: Snapshot, selection: Selection) -> Counts:
 
 def _counts_in(source: Source, selection: Selection) -> tuple[int, int]:
     """The numbers of matching events of a source: outside of any window, and within it."""
-    user = selection.scope.user
+    user = selection.where.scope.user
     of_user = source.segment.count_of(user) if source.segment and user else None
     if of_user == 0:
         return 0, 0
@@ -278,8 +267,7 @@ def sequences(snapshot: Snapshot, selection: Selection, limit: int | None = None
 
 
 def _sequences_in(source: Source, selection: Selection) -> Sequences:
-    earliest, latest = source.span
-    if source.segment and selection.takes_all and selection.start_us <= earliest and latest <= selection.end_us:
+    if source.segment and selection.takes_all and source.is_within(selection):
         return source.segment.sequences()
     where, parameters = source.filtered(selection.context(), selection.window())
     with source.lend() as connection:

@@ -16,7 +16,7 @@ from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.domain.events import EventPosition, EventSelection, RangeSummary, StoredEvent
 from mnemon_server.domain.filters import matches
-from mnemon_server.domain.records import INT64_MAX, INT64_MIN, Scope
+from mnemon_server.domain.records import INT64_MAX, INT64_MIN
 from mnemon_server.engines.events import queries
 from mnemon_server.engines.events.catalogue import Catalogue, Snapshot
 from mnemon_server.engines.events.event_fields import field_reader
@@ -150,7 +150,7 @@ class Reads:
 
     def expired(self, before: datetime, *, limit: int) -> Expired:
         """See EventEngine."""
-        selection = Selection(Scope(), end_us=to_microseconds(before) - 1)
+        selection = Selection(end_us=to_microseconds(before) - 1)
         counts, first = self.at_once(
             lambda snapshot: (queries.counts(snapshot, selection), queries.sequences(snapshot, selection, limit))
         )
@@ -159,9 +159,7 @@ class Reads:
     def ends(self) -> tuple[datetime | None, datetime | None]:
         """The times of the earliest and the latest event."""
         earliest, latest = self.at_once(
-            lambda snapshot: [
-                queries.newest(snapshot, Selection(Scope()), 1, oldest=oldest)[:1] for oldest in (True, False)
-            ]
+            lambda snapshot: [queries.newest(snapshot, Selection(), 1, oldest=oldest)[:1] for oldest in (True, False)]
         )
         return (
             from_microseconds(earliest[0].time_us) if earliest else None,

@@ -98,23 +98,40 @@ class KnownEvent(NamedTuple):
         return event.within is None or any(covers(each, self.scope) for each in event.within)
 
 
-class Appends:
-    """Stores events."""
+class Removal(NamedTuple):
+    """An event to remove, with the data for its feed entry."""
+
+    sequence: int
+    event_id: str
+    scope: Scope
+    content_hash: str
+
+
+def removal(stored: StoredEvent) -> Removal:
+    """Extracts the data for the feed entry from an event."""
+    event = decode(stored.body)
+    return Removal(stored.sequence, event.event_id, event.scope, content_digest(event.content).hex())
+
+
+class EventWrites:
+    """Stores and removes events."""
 
     def __init__(
         self,
         journal: Journal,
         catalogue: Catalogue,
         follower: EventFollower,
+        removals: Removals,
         settings: EventEngineSettings,
         on_damage: Callable[[str], None],
     ) -> None:
         """Does no work yet.
 
         Args:
-            journal: gets an entry for each event.
+            journal: gets an entry for each event, and for removals.
             catalogue: the sealed segments.
-            follower: receives the events.
+            follower: receives the events, and which were removed.
+            removals: counts those whose bytes are still there.
             settings: when a segment is full.
             on_damage: called with the name of a segment's file in which duplicates could not be looked for; must not
                 block.
@@ -122,10 +139,11 @@ class Appends:
         self._journal = journal
         self._catalogue = catalogue
         self._follower = follower
+        self._removals = removals
         self._settings = settings
         self._on_damage = on_damage
 
-    def run(self, connection: apsw.Connection, events: Sequence[PreparedEvent]) -> list[EventReceipt | MnemonError]:
+    def append(self, connection: apsw.Connection, events: Sequence[PreparedEvent]) -> list[EventReceipt | MnemonError]:
         """See EventEngine.append."""
         operation = self._journal.begin(None)
         snapshot = self._catalogue.snapshot(connection)
@@ -173,6 +191,45 @@ class Appends:
         except (SegmentDamagedError, StorageFailedError):
             self._on_damage(name)
             return []
+
+    def prune(
+        self,
+        connection: apsw.Connection,
+        removals: Sequence[Removal],
+        reason: PruneReason,
+        answer: Callable[[], str] | None,
+        request: RequestKey | None,
+    ) -> int:
+        """See EventEngine.prune."""
+        operation = self._journal.begin(request)
+        if requests.stored_answer(connection, request, operation.now) is not None:
+            return 0
+        kept_answer = answer() if answer else ""
+        snapshot = self._catalogue.snapshot(connection)
+        there = _existing(snapshot, removals)
+        groups: dict[tuple[int, Scope], list[Removal]] = {}
+        for one in there:
+            groups.setdefault((snapshot.segment_id(one.sequence), one.scope), []).append(one)
+        sequences = [one.sequence for one in there]
+        _remove(connection, snapshot, sequences)
+        requests.store_answer(connection, request, {"answer": kept_answer}, operation.now)
+        for (segment_id, scope), some in groups.items():
+            self._note(operation, segment_id, scope, some, reason)
+        self._follower.removed(sequences)
+        self._removals.stage(events=len(sequences))
+        self._journal.stage(operation)
+        return len(there)
+
+    def _note(
+        self, operation: Operation, segment_id: int, scope: Scope, removals: Sequence[Removal], reason: PruneReason
+    ) -> None:
+        texts = scope_values(scope)
+        named = [[one.event_id, one.content_hash] for one in removals]
+        for start in range(0, len(named), NAMED_AT_ONCE_MAX):
+            some = named[start : start + NAMED_AT_ONCE_MAX]
+            details = json.dumps({"segment_id": segment_id, "reason": reason.value, "events": some})
+            sequence = self._journal.next_sequence()
+            operation.add(sequence, ChangeType.EPISODIC_PRUNED, str(segment_id), 0, texts, details=details)
 
 
 class _Call:
@@ -308,70 +365,6 @@ def _json_text(text: str) -> str:
 
 def _conversation_of(conversation: str) -> str:
     return f', "conversation": {json.dumps(conversation)}' if conversation else ""
-
-
-class Removal(NamedTuple):
-    """An event to remove, with the data for its feed entry."""
-
-    sequence: int
-    event_id: str
-    scope: Scope
-    content_hash: str
-
-
-def removal(stored: StoredEvent) -> Removal:
-    """Extracts the data for the feed entry from an event."""
-    event = decode(stored.body)
-    return Removal(stored.sequence, event.event_id, event.scope, content_digest(event.content).hex())
-
-
-class Prunes:
-    """Removes events."""
-
-    def __init__(self, journal: Journal, catalogue: Catalogue, follower: EventFollower, removals: Removals) -> None:
-        self._journal = journal
-        self._catalogue = catalogue
-        self._follower = follower
-        self._removals = removals
-
-    def run(
-        self,
-        connection: apsw.Connection,
-        removals: Sequence[Removal],
-        reason: PruneReason,
-        answer: Callable[[], str] | None,
-        request: RequestKey | None,
-    ) -> int:
-        """See EventEngine.prune."""
-        operation = self._journal.begin(request)
-        if requests.stored_answer(connection, request, operation.now) is not None:
-            return 0
-        kept_answer = answer() if answer else ""
-        snapshot = self._catalogue.snapshot(connection)
-        there = _existing(snapshot, removals)
-        groups: dict[tuple[int, Scope], list[Removal]] = {}
-        for one in there:
-            groups.setdefault((snapshot.segment_id(one.sequence), one.scope), []).append(one)
-        sequences = [one.sequence for one in there]
-        _remove(connection, snapshot, sequences)
-        requests.store_answer(connection, request, {"answer": kept_answer}, operation.now)
-        for (segment_id, scope), some in groups.items():
-            self._note(operation, segment_id, scope, some, reason)
-        self._follower.removed(sequences)
-        self._removals.stage(events=len(sequences))
-        self._journal.stage(operation)
-        return len(there)
-
-    def _note(
-        self, operation: Operation, segment_id: int, scope: Scope, removals: Sequence[Removal], reason: PruneReason
-    ) -> None:
-        texts = scope_values(scope)
-        named = [[one.event_id, one.content_hash] for one in removals]
-        for start in range(0, len(named), NAMED_AT_ONCE_MAX):
-            some = named[start : start + NAMED_AT_ONCE_MAX]
-            details = json.dumps({"segment_id": segment_id, "reason": reason.value, "events": some})
-            sequence = self._journal.next_sequence()
-            operation.add(sequence, ChangeType.EPISODIC_PRUNED, str(segment_id), 0, texts, details=details)
 
 
 def _existing(snapshot: Snapshot, removals: Sequence[Removal]) -> list[Removal]:
