@@ -130,25 +130,6 @@ def test_unlearning_asks_first_and_a_dry_run_only_counts(address: str, client: C
     assert missing.returncode == 1 and missing.stderr.startswith("Error: ")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("learn", "text"),
-        ("learn", "text", "--user", ""),
-        ("learn", "text", "--user", "ada", "--detect", "--resolve"),
-        ("learn", "text", "--user", "ada", "--dry-run"),
-        ("unlearn",),
-        ("unlearn", "m-1", "--user", "ada"),
-        ("known", "m-1", "--user", "ada"),
-        ("unmerge",),
-        ("unmerge", "d-1", "--memory", "m-1"),
-        ("rules", "load", "no-such-file.json"),
-    ],
-)
-def test_a_wrong_command_line_exits_with_two(address: str, arguments: tuple[str, ...]) -> None:
-    assert run(address, *arguments).returncode == 2
-
-
 def test_the_index_status_is_shown(address: str, client: Client) -> None:
     learnt(address, BERLIN)
 

@@ -279,27 +279,3 @@ def test_a_span_that_ends_before_it_begins_is_refused_with_both_times(address: s
         assert "--since, 2026-03-15 12:00, is later than --until, 2026-03-14 23:59:59.999999" in " ".join(
             done.stderr.split()
         )
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("record",),
-        ("record", "text"),
-        ("record", "text", "--user", "ada"),
-        ("record", "text", "--type", "task"),
-        ("record", "text", "--type", "", "--user", "ada"),
-        ("record", "text", "--file", "-"),
-        ("timeline", "--mode", "keyword"),
-        ("timeline", "text", "--limit", "0"),
-        ("timeline", "--since", "noon"),
-        ("timeline", " "),
-        ("happened",),
-        ("prune",),
-        ("prune", "e-1", "--user", "ada"),
-        ("prune", "e-1", "--before", "3d"),
-        ("bridge", "policy", "--mode", "most"),
-    ],
-)
-def test_a_wrong_command_line_exits_with_two(address: str, arguments: tuple[str, ...]) -> None:
-    assert run(address, *arguments).returncode == 2

@@ -1,5 +1,6 @@
 """The mnemon command, run in this process, which saves the start of an interpreter."""
 
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner
 from mnemon._cli.app import mnemon
+from rich.console import Console, RenderableType
 
 
 @dataclass(frozen=True)
@@ -31,3 +33,10 @@ def run_json(address: str, *arguments: str | Path) -> list[dict[str, Any]]:
     done = run(address, *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def printed(renderable: RenderableType, width: int = 200) -> str:
+    """The text of a table or list on a screen of this width."""
+    screen = io.StringIO()
+    Console(file=screen, width=width, force_terminal=False).print(renderable)
+    return screen.getvalue()

@@ -1,12 +1,11 @@
-"""Option values get the type that they look like, and stored text cannot control a terminal."""
+"""Option values get the type that they look like, and a bulk command shows its progress."""
 
 import io
 from pathlib import Path
 
 import click
 import pytest
-from mnemon import Document, FilterValue, Passage, SearchAnswer, SearchDiagnostics, SearchMode, SearchResult
-from mnemon._cli.documents.commands import document_sheet, search_table
+from mnemon import FilterValue
 from mnemon._cli.options import key_value
 from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon.v1 import common_pb2, knowledge_store_pb2, memory_pb2
@@ -45,53 +44,6 @@ def test_a_value_has_the_type_that_it_looks_like(text: str, value: FilterValue) 
 def test_an_invalid_pair_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(click.BadParameter, match="topic=travel"):
         key_value(text)
-
-
-def shown(renderable: object, width: int) -> str:
-    console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    console.print(renderable)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def answer(content: str, passage: Passage | None = None) -> SearchAnswer:
-    result = SearchResult(Document("note-1", content), 0.5, "chromadb", passage=passage)
-    return SearchAnswer((result,), (), SearchDiagnostics(SearchMode.HYBRID, True, 1, 1, 0, "", 0.0))
-
-
-def test_the_matching_passage_is_shown() -> None:
-    text = shown(search_table(answer("Before. The passage. After.", Passage(1, 8, 20))), 80)
-
-    assert "The passage." in text
-    assert "Before" not in text
-    assert "0.500" in text
-
-
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_table_fits_the_width(width: int) -> None:
-    lines = shown(search_table(answer("word " * 300)), width).splitlines()
-
-    assert max(len(line) for line in lines) <= width
-    assert "…" in "".join(lines)
-
-
-def test_markup_in_a_document_is_text() -> None:
-    assert "[bold]loud[/bold]" in shown(search_table(answer("[bold]loud[/bold] [link=x]y[/link]")), 80)
-
-
-def test_terminal_escapes_in_a_document_are_made_harmless() -> None:
-    document = Document("id\x1b]0;x\x07", "a\x1b[2Jb\u202ec\x9bd", {"k": "\x1b[31m"})
-
-    text = shown(document_sheet(document), 80)
-
-    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
-    assert "a\\u001b[2Jb" in text
-
-
-def test_an_empty_result_says_so() -> None:
-    empty = SearchAnswer((), (), SearchDiagnostics(SearchMode.HYBRID, True, 0, 0, 0, "", 0.0))
-
-    assert shown(search_table(empty), 80).strip() == "nothing found"
 
 
 @pytest.mark.parametrize(("content", "lines"), [(b"", 0), (b"a\nb\n", 2), (b"a\nb", 2)])

@@ -1,161 +1,16 @@
-"""Lines of facts are read as intended, comparisons become filters, and stored text cannot manipulate tables."""
+"""Options of commands become requests, and a wrong command line is refused."""
 
-import io
-import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mnemon import (
-    BlockProblem,
-    Fact,
-    FactAnswer,
-    FactMatch,
-    FactVersion,
-    InvalidArgumentError,
-    ParsedText,
-    ProtocolStats,
-    SearchDiagnostics,
-    Tool,
-    ToolCall,
-    ToolCallResult,
-    ToolFallback,
-    ToolOutput,
-    ToolProtocol,
-)
-from mnemon._cli import facts as fact_commands
-from mnemon._cli import tools as tool_commands
-from mnemon._cli.documents.sources import Unreadable
-from mnemon._cli.json_lines import FACT_LINES, Line, read_records
 from mnemon._cli.options import labels
 from mnemon._messages.json import object_from_pb
-from mnemon.v1 import facts_pb2, tools_pb2
-from rich.console import Console, RenderableType
+from mnemon.v1 import episodic_pb2, facts_pb2, tools_pb2
 
 from tests.support.command import run
 from tests.support.memory_messages import all_of, compare
 from tests.unit.client.scripted_server import scripted_server
-
-NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
-ESCAPE = "\x1b[31mred [bold]x[/bold]"
-SHOWN = "\\u001b[31mred [bold]x[/bold]"
-FACT = Fact(
-    ("user", ESCAPE),
-    ESCAPE,
-    {"content": ESCAPE},
-    {ESCAPE: ESCAPE},
-    NOON,
-    NOON,
-    index=(ESCAPE,),
-    revision=3,
-    versions=(FactVersion(2, {"n": 5}, NOON),),
-)
-ANSWER = FactAnswer((FactMatch(FACT, 0.75), FactMatch(FACT)), SearchDiagnostics(None, True, 1, 1, 0, "", 0.0))
-CALL = ToolCall("abp-1", ESCAPE, ESCAPE, {"n": "\x1b"}, ToolProtocol.ABP, ("open brackets",))
-PROBLEM = BlockProblem(ToolProtocol.ABP, ESCAPE, ESCAPE, 3, 2)
-PARSED = ParsedText(True, (CALL,), "", "", ToolFallback.NONE, (PROBLEM,))
-RESULTS = (
-    ToolCallResult("abp-1", 2, ESCAPE, ToolOutput("done")),
-    ToolCallResult("abp-2", 0, "t", error=InvalidArgumentError("no such id")),
-)
-
-
-def printed(*renderables: RenderableType) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    for renderable in renderables:
-        console.print(renderable)
-    return str(console.file.getvalue())  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    ("shown", "parts"),
-    [
-        (printed(fact_commands.fact_table([FACT])), ("user.", "2026-05-01")),
-        (printed(fact_commands.match_table(ANSWER)), ("0.750", "user.")),
-        (printed(fact_commands.fact_sheet(FACT)), ("user.", "revision 2, 2026-05-01", '"n": 5')),
-        (printed(fact_commands.namespace_list([FACT.namespace])), ("user.",)),
-        (
-            printed(tool_commands.tool_table([Tool(ESCAPE, "Ask.", {"properties": {"a": {}, "b": {}}})])),
-            ("a, b", "server"),
-        ),
-        (printed(tool_commands.parsed_table(PARSED)), ("abp abp-1; open brackets", "line 2: a block of")),
-        (printed(*tool_commands.result_lines(RESULTS)), ("abp-1 2", ": done", "abp-2  t: error: no such id")),
-    ],
-)
-def test_a_table_shows_its_parts_and_makes_control_characters_visible(shown: str, parts: tuple[str, ...]) -> None:
-    assert SHOWN in shown
-    assert "\x1b" not in shown
-    for part in parts:
-        assert part in shown
-
-
-def test_a_value_with_more_than_a_content_is_shown_as_json() -> None:
-    shown = printed(fact_commands.fact_table([Fact(("a",), "k", {"content": "tea", "n": 5}), Fact(("a",), "l", {})]))
-    assert '{"content": "tea", "n": 5}' in shown and "{}" in shown
-    assert "nothing found" in printed(fact_commands.match_table(FactAnswer((), ANSWER.diagnostics)))
-    assert "searched   nothing" in printed(fact_commands.fact_sheet(Fact(("a",), "k", {}, index=False)))
-
-
-def test_counts_and_texts_without_a_call_are_shown() -> None:
-    shown = printed(tool_commands.stats_table(ProtocolStats(10, 4, 5, 3, 2, 1)))
-    assert [line.split()[-1] for line in shown.splitlines()] == ["10", "4", "5", "3", "2", "1"]
-    nothing = ParsedText(False, (), "ABP parsing failed", "text", ToolFallback.PLAIN_TEXT)
-    assert printed(tool_commands.parsed_table(nothing)) == "no call: the text is the model's answer\n"
-
-
-def facts_of(tmp_path: Path, *lines: str, **fields: Any) -> list[Line | Unreadable]:
-    path = tmp_path / "facts.jsonl"
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return list(read_records(str(path), FACT_LINES, fields, {"from": "file"}))
-
-
-def test_a_line_is_a_text_or_an_object_and_options_fill_missing_fields(tmp_path: Path) -> None:
-    whole = {"namespace": ["b"], "key": "k", "value": {"n": 5}, "ttl_s": 90, "embedding": [0.5], "index": False}
-
-    text, full = facts_of(tmp_path, '"tea"', "", json.dumps(whole), namespace=("a",), index=("title",))
-
-    assert isinstance(text, Line) and isinstance(full, Line)
-    assert text.item == Fact(("a",), "", {"content": "tea"}, {"from": "file"}, index=("title",))
-    fact, embedding = full.item
-    assert embedding == [0.5]
-    assert fact == Fact(["b"], "k", {"n": 5}, {"from": "file"}, ttl=timedelta(seconds=90), index=False)  # type: ignore[arg-type]
-    assert full.place.endswith("facts.jsonl:3")
-
-
-def test_a_printed_fact_can_be_read_again(tmp_path: Path) -> None:
-    fact = Fact(("user", "ada"), "k", {"n": [1, None]}, {}, NOON, NOON, timedelta(days=1), ("a", "b"), 7, NOON)
-
-    [line] = facts_of(tmp_path, fact.to_json())
-
-    assert isinstance(line, Line)
-    read = line.item
-    assert (tuple(read.namespace), read.key, read.value, read.ttl) == (fact.namespace, "k", fact.value, fact.ttl)
-    assert (read.create_time, read.update_time, tuple(read.index), read.revision) == (NOON, NOON, ("a", "b"), 0)
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("Ada likes tea.", "a line is a text in quotes, such as "),
-        ("5", "must be quoted text or an object"),
-        ('{"content": "tea"}', '"content" is not a field'),
-        ('{"key": "k"}', '"value" must be an object'),
-        ('{"value": []}', '"value" must be an object'),
-        ('{"value": {}, "namespace": "a"}', '"namespace" must be a list of labels'),
-        ('{"value": {}, "key": 5}', '"key" must be text'),
-        ('{"value": {}, "metadata": []}', '"metadata" must be an object'),
-        ('{"value": {}, "embedding": "x"}', '"embedding" must be a list of numbers'),
-        ('{"value": {}, "create_time": "noon"}', '"create_time" must be'),
-        ('{"value": {}, "update_time": 5}', '"update_time" must be'),
-        ('{"value": {}, "ttl_s": "long"}', '"ttl_s" must be'),
-        ('{"value": {}, "ttl_s": 1e300}', '"ttl_s" must be'),
-    ],
-)
-def test_the_error_of_a_bad_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
-    [read] = facts_of(tmp_path, line)
-
-    assert isinstance(read, Unreadable) and problem in read.problem
 
 
 def test_comparisons_become_a_filter_and_without_a_namespace_all_are_searched() -> None:
@@ -175,6 +30,27 @@ def test_comparisons_become_a_filter_and_without_a_namespace_all_are_searched() 
     )
     assert (list(everywhere.namespace), everywhere.subtree) == ([], True)
     assert (list(exact.namespace), exact.subtree) == (["user"], False)
+
+
+def test_a_text_searches_all_times_and_names_events_not_yet_indexed() -> None:
+    answer = episodic_pb2.QueryWindowResponse(diagnostics={"pending": 3})
+    with scripted_server(lambda *_: answer) as (address, server):
+        done = run(address, "timeline", "tea", "--limit", "7")
+
+    assert done.stdout == "nothing found\n"
+    assert "note: not yet indexed: 3 events, which" in done.stderr
+    [request] = server.requests
+    assert (request.query, request.limit, request.range.HasField("end_time")) == ("tea", 7, False)
+    assert request.range.start_time.ToDatetime() == datetime(1, 1, 1)
+
+
+def test_without_a_text_the_newest_events_of_all_times_are_listed() -> None:
+    with scripted_server(lambda *_: episodic_pb2.ListRecentEventsResponse()) as (address, server):
+        assert run(address, "timeline", "--user", "ada", "--type", "task").stdout == "nothing happened\n"
+
+    request = server.requests[0]
+    assert isinstance(request, episodic_pb2.ListRecentEventsRequest)
+    assert (request.filter.scope.user, list(request.filter.event_types), request.page_size) == ("ada", ["task"], 51)
 
 
 def test_the_context_of_a_call_comes_from_options() -> None:
@@ -232,6 +108,31 @@ def test_options_set_how_strictly_a_text_is_parsed(tmp_path: Path) -> None:
         ("tools", "call", "t", "{}", "--config", "ada"),
         ("tools", "list", "--permit", "purge"),
         ("tools", "parse", "no-such-file"),
+        ("record",),
+        ("record", "text"),
+        ("record", "text", "--user", "ada"),
+        ("record", "text", "--type", "task"),
+        ("record", "text", "--type", "", "--user", "ada"),
+        ("record", "text", "--file", "-"),
+        ("timeline", "--mode", "keyword"),
+        ("timeline", "text", "--limit", "0"),
+        ("timeline", "--since", "noon"),
+        ("timeline", " "),
+        ("happened",),
+        ("prune",),
+        ("prune", "e-1", "--user", "ada"),
+        ("prune", "e-1", "--before", "3d"),
+        ("bridge", "policy", "--mode", "most"),
+        ("learn", "text"),
+        ("learn", "text", "--user", ""),
+        ("learn", "text", "--user", "ada", "--detect", "--resolve"),
+        ("learn", "text", "--user", "ada", "--dry-run"),
+        ("unlearn",),
+        ("unlearn", "m-1", "--user", "ada"),
+        ("known", "m-1", "--user", "ada"),
+        ("unmerge",),
+        ("unmerge", "d-1", "--memory", "m-1"),
+        ("rules", "load", "no-such-file.json"),
     ],
 )
 def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...]) -> None:
