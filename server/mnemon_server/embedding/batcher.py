@@ -83,15 +83,9 @@ class EmbeddingBatcher:
     never computes. Calls may come from several event loops, and from threads without one. Use it as an async context
     manager, or call `close`.
 
-    Args:
-        embedder: makes the vectors.
-        batch_tokens_max: maximum tokens of a batch, padding included.
-        cache_entries_max: number of cached vectors of earlier texts; 0 disables the cache.
-        waiting_texts_max: maximum number of waiting texts. A call that would exceed it is refused. Urgent texts have a
-            limit of their own of the same size. Tenants share it.
-        meter: counts the seconds of each tenant; None: nobody does.
-
-    `of` makes the view of a tenant. Tenants take turns at the model.
+    The tokens of a batch are counted with padding. No cache entries disable the cache. A call that would exceed the
+    maximum of waiting texts is refused; urgent texts have a limit of the same size. `of` makes the view of a tenant.
+    Tenants share these limits, and take turns at the model; the meter counts the seconds of each.
     """
 
     def __init__(
@@ -152,9 +146,8 @@ class EmbeddingBatcher:
     async def embed(self, texts: Sequence[str], *, urgent: bool = False) -> Vectors:
         """One vector of unit length per text, in order, as an array of shape (len(texts), dimension).
 
-        Args:
-            texts: texts to embed. Pass passages rather than documents, because the model ignores text beyond its limit.
-            urgent: for searches: goes ahead of all other texts.
+        Pass passages rather than documents, because the model ignores text beyond its limit. Urgent texts, as of
+        searches, go ahead of all others.
 
         Raises:
             EmbeddingError: the model failed on the batch of one of these texts.

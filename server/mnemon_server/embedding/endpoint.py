@@ -57,18 +57,11 @@ class RequestLimits:
 
 
 class EndpointEmbedder:
-    """An `Embedder` that sends texts to an endpoint.
+    """An `Embedder` that sends texts to an endpoint, in up to `threads` concurrent requests; 0 means REQUESTS_MAX.
 
     The identity of its model consists of the model's name, the passage prefix and the dimension: the endpoint does not
-    say which weights it runs, and may move to another URL.
-
-    Args:
-        name: the model, as the endpoint calls it.
-        settings: where the endpoint is.
-        options: prefixes, and the number of leading numbers kept of each vector. If that is None, the endpoint is asked
-            for a vector, so it must be there at the start.
-        limits: what one request may hold.
-        threads: maximum number of concurrent requests; 0 means REQUESTS_MAX.
+    say which weights it runs, and may move to another URL. If the options do not set the number of leading numbers kept
+    of each vector, the endpoint is asked for a vector, so it must be there at the start.
 
     Raises:
         ConfigurationError: the URL or the key file is invalid.

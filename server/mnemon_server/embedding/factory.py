@@ -23,13 +23,7 @@ _PASSAGE_OVERLAP = 8
 
 
 class HashingEmbedder:
-    """An `Embedder` that hashes the words of a text into a bag of words. It is deterministic on every machine, and
-    cheap.
-
-    Args:
-        dimension: length of a vector.
-        passage_words: maximum number of words in a passage, at least 1.
-    """
+    """An `Embedder` that hashes the words of a text into a bag of words. It is deterministic everywhere, and cheap."""
 
     parallelism = 1
     """The work is pure Python."""

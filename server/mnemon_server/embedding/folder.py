@@ -181,12 +181,9 @@ _PARSED_BYTES_MAX = 256 << 20
 
 
 def open_folder(model: str, options: ModelOptions, *, threads: int = 0) -> OnnxEmbedder:
-    """Opens the model in a folder. It is tried on two texts.
+    """Opens the model in a folder, and tries it on two texts. `options` replace the folder's configuration.
 
-    Args:
-        model: the folder, or the path of one of several graphs in it, such as `folder/onnx/model_quantized.onnx`.
-        options: what is set instead of the folder's configuration.
-        threads: see OnnxEmbedder.
+    `model` may also be the path of one of several graphs in the folder, such as `folder/onnx/model_quantized.onnx`.
 
     Raises:
         EmbeddingError: a file is missing, or not as it must be. The message names it.

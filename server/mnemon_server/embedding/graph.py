@@ -67,9 +67,8 @@ def build_sentence_encoder(weights_file: Path) -> onnx.ModelProto:
 def build_encoder(weights: Weights, add_words: Callable[[GraphBuilder], None] | None = None) -> onnx.ModelProto:
     """The encoder alone. Its output `last_hidden_state` has the shape (batch, sequence, dimension).
 
-    Args:
-        weights: its tensors, by their names in BERT.
-        add_words: adds the node WORD_EMBEDDINGS, of that shape, if the embeddings of words are not among the weights.
+    The weights have their names in BERT. `add_words` adds the node WORD_EMBEDDINGS, of that shape, if the embeddings of
+    words are not among them.
     """
     graph = GraphBuilder()
     graph.node("Cast", ["attention_mask"], "attention_mask_int32", to=TensorProto.INT32)

@@ -119,12 +119,8 @@ TOKENIZED_TEXTS_KEPT = 4096
 class OnnxEmbedder:
     """An `Embedder` for a graph on ONNX Runtime.
 
-    Args:
-        encoder: runs the graph.
-        tokenizer: makes its tokens.
-        model: what the stores record about the model.
-        threads: maximum number of concurrent runs of the model; 0 means one for each core that the process may use.
-        one_by_one: whether each text has a run of its own, since its vector would depend on the others of a batch.
+    It runs up to `threads` times concurrently; 0 means one for each core that the process may use. With `one_by_one`,
+    each text has a run of its own, since its vector would depend on the others of a batch.
     """
 
     def __init__(

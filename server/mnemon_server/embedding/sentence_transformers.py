@@ -26,11 +26,8 @@ _BATCH_TEXTS = 32
 class SentenceTransformersEmbedder:
     """An `Embedder` for a sentence-transformers model, in fp32 on the CPU.
 
-    Args:
-        name: the model's name on the hub, which the stores record.
-        model_dir: a folder with the model's files, used instead of the hub's cache.
-        allow_download: whether missing files may be downloaded from the hub.
-        threads: number of torch threads for the whole process; 0 leaves torch's setting unchanged.
+    `model_dir` is used instead of the hub's cache. `threads` is for torch in the whole process; 0 leaves its setting
+    unchanged.
 
     Raises:
         ConfigurationError: the extra is not installed, or the model has no fast tokenizer.

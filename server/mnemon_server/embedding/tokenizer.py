@@ -22,11 +22,9 @@ _EMPTY = (0,)
 
 
 class TextTokenizer:
-    """A `tokenizer.json`, without its own truncation and padding.
+    """A `tokenizer.json`, without its own truncation and padding. Plain exceptions are raised if it cannot be read.
 
-    Args:
-        path: the file. The tokenizers library raises plain exceptions if it cannot read it.
-        sequence_max: number of tokens that the model reads of one text, including special tokens.
+    The model reads `sequence_max` tokens of one text, including special tokens.
     """
 
     def __init__(self, path: Path, sequence_max: int) -> None:

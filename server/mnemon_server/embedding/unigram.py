@@ -24,10 +24,7 @@ def write_unigram_tokenizer(
 ) -> None:
     """Writes `tokenizer.json`. The same input gives the same bytes.
 
-    Args:
-        target: the file.
-        vocabulary: what texts are split into.
-        normalizers: what happens to characters before runs of spaces become one.
+    The normalizers apply to characters before runs of spaces become one.
     """
     begin, end = ((vocabulary.pieces[number][0], number) for number in (vocabulary.begin, vocabulary.end))
     tokenizer: dict[str, Any] = {

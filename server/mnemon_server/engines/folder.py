@@ -86,11 +86,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path, *, shared: bool = False) -> None:
-        """Locks the folder.
-
-        Args:
-            folder: the folder.
-            shared: whether other processes may lock it in the same way; none may then lock it alone.
+        """Locks the folder. If `shared`, other processes may lock it in the same way, and none alone.
 
         Raises:
             FolderInUseError: another process has locked it.

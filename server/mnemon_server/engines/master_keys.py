@@ -80,11 +80,7 @@ NO_MASTER_KEYS = MasterKeys()
 
 
 def parse_master_keys(text: str, origin: str) -> MasterKeys:
-    """The keys in a text with one key in each line. The errors do not contain them.
-
-    Args:
-        text: each line has 64 hexadecimal digits, is empty, or begins with `#`.
-        origin: where the text comes from.
+    """The keys in a text. Each line has 64 hexadecimal digits, is empty, or begins with `#`. No error contains a key.
 
     Raises:
         ConfigurationError: a line is different, or there is no key.

@@ -32,13 +32,8 @@ def rekey(
 ) -> None:
     """Makes a copy of a vault with a new key beside the others, and puts it in the vault's place in one step.
 
-    What is derived is left out, and made again by the next start of a server.
-
-    Args:
-        vaults: the folder of all vaults. No server uses it, and the caller has locked it.
-        tenant: whose vault it is.
-        master: the master keys; the first of them encrypts the new key.
-        report: gets the progress of the timeline.
+    What is derived is left out, and made again by the next start of a server. The caller has locked `vaults`, and no
+    server uses it. The first of the master keys encrypts the new key. `report` gets the progress of the timeline.
 
     Raises:
         FolderInUseError: another process uses the vault.

@@ -93,15 +93,10 @@ class SQLiteVault:
         clock: Clock = system_clock,
         vfs: str | None = None,
     ) -> None:
-        """Opens the folder, and creates what is missing.
+        """Opens the folder of `records.db`, and creates what is missing, with mode 0700.
 
-        Args:
-            folder: the folder of `records.db`, created with mode 0700.
-            model_identity: the embedding model of all vectors in this vault, each of `dimension` components.
-            settings: how vectors, the timeline and rankings are kept, and when removed data is erased.
-            embed_events: computes the vectors of events with that model, in the background; None computes none.
-            clock: gives commit times and measures the lifetime of request ids.
-            vfs: the name of a registered SQLite VFS for records.db; None for the default.
+        Each vector in the vault has `dimension` components. `embed_events` runs the same model in the background;
+        without it, events have no vectors. `vfs` is the name of a registered SQLite VFS for records.db.
 
         Raises:
             ConfigurationError: another process has locked the folder, or the file is foreign or has another layout.

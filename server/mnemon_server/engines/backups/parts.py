@@ -28,14 +28,7 @@ from mnemon_server.engines.sqlite.connections import Connections
 
 
 def back_up(folder: Path, connections: Connections, base: Manifest | None, clock: Clock) -> Generator[BackupStep]:
-    """See Copyable.
-
-    Args:
-        folder: that of the vault.
-        connections: those of its records.db.
-        base: the earlier backup; None for a full one.
-        clock: says when it is.
-    """
+    """See Copyable."""
     if base:
         with connections.lend() as connection:
             refuse_foreign(base, connection)

@@ -72,15 +72,11 @@ class Restoration:
         master: MasterKeys = NO_MASTER_KEYS,
         advance: Callable[[int], object],
     ) -> None:
-        """Puts the vault together beside the others, and gives it its place in one step.
+        """Puts the vault together beside the others, and gives it its place in one step. No server uses `vaults`.
 
-        Args:
-            vaults: the folder of all vaults. No server uses it.
-            tenant: whose vault it becomes.
-            replace: whether it may take the place of the tenant's vault.
-            forget_erasures: whether it may do so even if the tombstones of that vault cannot be read.
-            master: the master keys, one of which has encrypted the key of the vault, if any has.
-            advance: gets the number of bytes that were written.
+        `replace` allows it to take the place of the tenant's vault, and `forget_erasures` to do so even if the
+        tombstones of that vault cannot be read. One of the master keys has encrypted the key of the vault, if any has.
+        `advance` gets the number of bytes that were written.
 
         Raises:
             BackupError: the backup is not what it was when it was checked.

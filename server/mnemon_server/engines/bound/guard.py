@@ -18,13 +18,11 @@ class BoundGuard:
         owned: Callable[[DocumentWrite], DocumentWrite],
         is_answered: Callable[[str], bool],
     ) -> None:
-        """Reads nothing yet.
+        """Reads nothing yet. `records` is without bounds.
 
-        Args:
-            records: the collection, without bounds.
-            owned: the write as it is made, with `visible` set; raises PermissionDeniedError for another's user or
-                namespace.
-            is_answered: whether the caller's request with this id has an answer, which then is the answer again.
+        `owned` returns the write as it is made, with `visible` set, or raises PermissionDeniedError for another's user
+        or namespace. `is_answered` says whether the caller's request with this id has an answer, which then is the
+        answer again.
         """
         self._records, self._owned, self._is_answered = records, owned, is_answered
 

@@ -67,13 +67,7 @@ class ChromaIndex:
     """
 
     def __init__(self, settings: ChromaSettings, *, collection: str, dimension: int, model_identity: str) -> None:
-        """Does not connect yet.
-
-        Args:
-            settings: where the server is.
-            collection: name of the collection.
-            dimension: number of components of a vector.
-            model_identity: the embedding model's identity; a collection of another model is refused.
+        """Does not connect yet. A collection of another model is refused.
 
         Raises:
             ConfigurationError: ChromaDB refuses the name of the collection.

@@ -49,13 +49,7 @@ class EventRecords:
     """The events of a vault whose records.db is about to be opened."""
 
     def __init__(self, keys: VaultKeyFile, journal: Journal, connections: Connections) -> None:
-        """Opens nothing yet.
-
-        Args:
-            keys: the vault's key, in its folder.
-            journal: gets an entry for each event.
-            connections: connections to records.db, to be opened with `follower`.
-        """
+        """Opens nothing yet. The connections to records.db are to be opened with `follower`."""
         self.keys = keys
         self.journal = journal
         self.connections = connections
@@ -81,15 +75,9 @@ class SQLiteEvents(Reads):
         model_identity: str = "",
         embed: EmbedTexts | None = None,
     ) -> None:
-        """Starts to read the summaries of the segments in the background.
+        """Starts to read the summaries of the segments in the background. The connections of `records` are open.
 
-        Args:
-            records: the events; their connections are open.
-            clock: the current time.
-            settings: when segments are sealed, and further settings.
-            ranking: how events are ranked by a text.
-            model_identity: the model that `embed` runs.
-            embed: computes the vectors of events, in the background; None leaves events without vectors.
+        `embed` runs the model in the background; without it, events have no vectors.
         """
         journal, catalogue, follower = records.journal, records.catalogue, records.follower
         self._records = records

@@ -51,12 +51,8 @@ class Reads:
     ) -> None:
         """Reads nothing yet.
 
-        Args:
-            catalogue: the sealed segments.
-            connections: connections to records.db.
-            repair: repairs the segment whose file has this name, unless it has another one by now; returns when that
-                is done.
-            reads_max: a slice ends after so many events were read for its expression.
+        `repair` repairs the segment whose file has this name, unless it has another one by now, and returns when that
+        is done. A slice ends after `reads_max` events were read for its expression.
         """
         self._catalogue = catalogue
         self._connections = connections

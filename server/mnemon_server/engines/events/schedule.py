@@ -10,13 +10,7 @@ class Schedule:
     """Times by the names of tasks. Any thread may call any method."""
 
     def __init__(self, first_s: float, longest_s: float, monotonic: Callable[[], float]) -> None:
-        """Starts empty.
-
-        Args:
-            first_s: delay after a task's first failure; it doubles with each further failure.
-            longest_s: the maximum delay.
-            monotonic: a clock in seconds that never goes back.
-        """
+        """Starts empty. The delay after a task's first failure doubles with each further one, up to the longest."""
         self._first_s = first_s
         self._longest_s = longest_s
         self._monotonic = monotonic

@@ -276,8 +276,7 @@ class SegmentStore:
         rewrites, whose events are in the current file, and moves all others to the quarantine. Returns an error for
         each file that stays where it is, which hinders no other change.
 
-        Args:
-            spared: damaged files, whose segments' other generations are kept.
+        Of the segments whose damaged files are `spared`, other generations are kept.
 
         Raises:
             StorageFullError, StorageFailedError: records.db or the folder cannot be read or written.
@@ -349,13 +348,9 @@ def _mark_removed_meanwhile(records: apsw.Connection, row: SegmentRow) -> None:
 
 
 def lost_count(keys: VaultKeyFile, records: apsw.Connection, names: Collection[str], *, is_at_rest: bool) -> int:
-    """The number of events that a repair of these files would lose. Nothing is changed.
+    """The number of events that a repair of these files, damaged or missing, would lose. Nothing is changed.
 
-    Args:
-        keys: the key of the vault, in its folder.
-        records: a connection to its records.db.
-        names: the files of segments that are damaged or missing.
-        is_at_rest: whether records.db has no journal.
+    `is_at_rest` says whether records.db has no journal.
 
     Raises:
         SegmentDamagedError: records.db cannot be read.

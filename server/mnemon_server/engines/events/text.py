@@ -70,16 +70,10 @@ class TextIndex:
         wait_until_warm: Callable[[float], bool],
         ranking: RankingSettings,
     ) -> None:
-        """Does nothing yet.
+        """Does nothing yet. The file is in the subfolder `timeline-index` of the folder of the keys.
 
-        Args:
-            keys: the vault's key, in its folder; the file is in the subfolder `timeline-index`.
-            source: the events.
-            origin: the secret identity of the vault.
-            model_identity: the model that makes the vectors.
-            embed: computes the vectors; None disables them.
-            wait_until_warm: waits up to a number of seconds until all events are known; returns whether they are.
-            ranking: how events are ranked by a text.
+        `origin` is the secret identity of the vault. Without `embed`, there are no vectors. `wait_until_warm` waits up
+        to a number of seconds until all events are known, and returns whether they are.
         """
         identity = f"{blake2b(origin, digest_size=16).hexdigest()} {'' if embed is None else model_identity}"
         self.has_vectors = embed is not None

@@ -63,12 +63,7 @@ class TextFile:
     """
 
     def __init__(self, path: Path, identity: str, keys: VaultKeyFile) -> None:
-        """Opens the file, or creates it.
-
-        Args:
-            path: the file; its folder must exist.
-            identity: identifies the vault and the model from which the index is made.
-            keys: the file with the vault's key.
+        """Opens the file, or creates it in an existing folder. `identity` names the vault and the model.
 
         Raises:
             ForeignFileError: the existing file has another identity, or its beginning is damaged.

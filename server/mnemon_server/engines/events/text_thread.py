@@ -25,12 +25,7 @@ class TextThread:
     """Runs the work on its own thread. Any thread may call any method."""
 
     def __init__(self, work: TextWork, wait_until_warm: Callable[[float], bool]) -> None:
-        """Starts nothing yet.
-
-        Args:
-            work: the steps to run.
-            wait_until_warm: waits up to a number of seconds until all events are known; returns whether they are.
-        """
+        """Starts nothing yet. For `wait_until_warm`, see TextIndex."""
         self._work = work
         self._wait_until_warm = wait_until_warm
         self._wake = threading.Event()

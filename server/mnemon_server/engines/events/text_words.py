@@ -99,12 +99,8 @@ def search(
 ) -> Scores:
     """The scores, from 0 to 1 and by ascending sequence, of the events that share a word with the query.
 
-    Args:
-        connection: the file; None leaves only `behind`.
-        query: the text to search for.
-        among: the events to search, ascending.
-        behind: the texts of the last events of `among`, ascending, which the file may lack.
-        context_weight: see `scoring.score`.
+    `among` and `behind` ascend. `behind` has the texts of the last events of `among`, which the file may lack; without
+    a connection, only these are searched. For `context_weight`, see `scoring.score`.
     """
     words = STEMMED_WORDS.query(query)
     indexed = among[: among.searchsorted(min(behind))] if behind else among

@@ -102,14 +102,7 @@ class TextWork:
     """
 
     def __init__(self, keys: VaultKeyFile, source: StoredTexts, *, identity: str, embed: EmbedTexts | None) -> None:
-        """Does not access the disk yet.
-
-        Args:
-            keys: the vault's key, in its folder.
-            source: the events.
-            identity: identifies the vault and, if there is one, the model.
-            embed: computes the vectors, if there are to be any.
-        """
+        """Does not access the disk yet. `identity` names the vault and, with vectors, the model."""
         self._keys = keys
         self._path = keys.folder / "timeline-index" / FILE_NAME
         self._source = source

@@ -57,16 +57,7 @@ class Upkeep:
         settings: EventEngineSettings,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Does nothing yet.
-
-        Args:
-            store: the segments.
-            connections: connections to records.db.
-            journal: gets the warnings.
-            clock: for the age of segments, and the time of losses.
-            settings: the schedule.
-            monotonic: a clock in seconds that never goes back.
-        """
+        """Does nothing yet. The clock is for the age of segments and the time of losses."""
         self.store = store
         self._connections = connections
         self._clock = clock

@@ -127,14 +127,8 @@ class EventWrites:
     ) -> None:
         """Does no work yet.
 
-        Args:
-            journal: gets an entry for each event, and for removals.
-            catalogue: the sealed segments.
-            follower: receives the events, and which were removed.
-            removals: counts those whose bytes are still there.
-            settings: when a segment is full.
-            on_damage: called with the name of a segment's file in which duplicates could not be looked for; must not
-                block.
+        `on_damage` is called with the name of a segment's file in which duplicates could not be looked for, and must
+        not block.
         """
         self._journal = journal
         self._catalogue = catalogue

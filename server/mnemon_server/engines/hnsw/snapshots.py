@@ -69,14 +69,10 @@ class SnapshotFolder:
     def __init__(
         self, folder: Path, quarantine: Path, identity: SnapshotIdentity, clock: Clock, cipher: Cipher | None = None
     ) -> None:
-        """Does not access the folder. The first snapshot creates it.
+        """Does not access the folder, which contains nothing else. The first snapshot creates it.
 
-        Args:
-            folder: contains the snapshots and nothing else.
-            quarantine: where damaged files are moved, on the same file system.
-            identity: only snapshots with this identity are used.
-            clock: provides the time of snapshots.
-            cipher: encrypts the files, and reads encrypted ones; None can do neither.
+        Damaged files are moved to the quarantine, which is on the same file system. Without a cipher, files are not
+        encrypted, and encrypted ones cannot be read.
         """
         self._folder = folder
         self._quarantine = quarantine

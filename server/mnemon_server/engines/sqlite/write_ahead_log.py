@@ -45,13 +45,9 @@ class WriteAheadLog:
     ) -> None:
         """Does not access the files yet.
 
-        Args:
-            path: the database file.
-            pages_few: if more pages than this await copying, they are copied between two writes.
-            pages_max: a log with more pages is emptied at once.
-            life_s: seconds from the oldest write in the log until the log is emptied.
-            on_emptied: called when no file contains any of the data that was removed so far.
-            monotonic: a clock in seconds that never goes back.
+        If more than `pages_few` pages await copying, they are copied between two writes. A log with more than
+        `pages_max` pages, or whose oldest write is `life_s` seconds old, is emptied. `on_emptied` is called when no
+        file contains any of the data that was removed so far.
         """
         self._path = path
         self._log_path = path.with_name(f"{path.name}-wal")

@@ -223,8 +223,7 @@ def _in_rows(terms: Sequence[str], rows: Iterable[tuple[int, str]]) -> list[Occu
 def occurrences(of_words: Sequence[str]) -> tuple[Occurrences, NDArray[np.int64]]:
     """The occurrences of several words, and the number of the word of each.
 
-    Args:
-        of_words: for each word, the row of each occurrence, ascending, separated by commas.
+    For each word, `of_words` has the row of each occurrence, ascending, separated by commas.
     """
     listed = np.fromstring(",".join(filter(None, of_words)), np.int64, sep=",")
     numbers = np.repeat(np.arange(len(of_words)), [rows.count(",") + 1 if rows else 0 for rows in of_words])

@@ -68,13 +68,8 @@ def score(
 
     A score is BM25 relative to the score of the query's own text, 0 to 1. The weights of words, and the length that
     counts as usual, come from the searched passages only, so passages outside the search do not affect scores.
-    Neighbours are adjacent passages among the searched ones, see `keyword_context`.
-
-    Args:
-        words: the words of the query.
-        parts: what each part of the index contains of `words.terms`; no passage is in two of them.
-        among: the passages to search.
-        context_weight: the weight of words of adjacent passages, if passages are short.
+    Neighbours are adjacent passages among the searched ones, see `keyword_context`; their words have `context_weight`
+    if passages are short. No passage is in two of the parts, which have what the index contains of `words.terms`.
     """
     of_variants = iter(_joined(each, among) for each in zip(*(part.occurrences for part in parts), strict=True))
     of_terms = [_united([next(of_variants) for _ in group]) for group in words.groups]

@@ -65,14 +65,10 @@ def put_draft_in_place(path: Path) -> None:
 
 
 def copy_with_key(source: apsw.Connection, target: Path, key: VaultKey) -> None:
-    """Copies a database to a new file, which is encrypted with a key, and compares both.
+    """Copies a database to a new file, which is encrypted with a key, and compares both. The file is not durable yet.
 
-    Args:
-        source: was opened with SQLITE_OPEN_URI.
-        target: the new file; not durable yet.
-        key: its key.
-
-    Raises apsw.CorruptError if something cannot be read, and apsw.FullError or another apsw.Error if the disk failed.
+    The source was opened with SQLITE_OPEN_URI. Raises apsw.CorruptError if something cannot be read, and apsw.FullError
+    or another apsw.Error if the disk failed.
     """
     # Created first, because SQLite would make it readable by other users.
     create_file(target)

@@ -43,14 +43,11 @@ def connect(
     vfs: str | None = None,
     busy_timeout_ms: int = BUSY_TIMEOUT_MS,
 ) -> apsw.Connection:
-    """Opens a database, and reads its first page. One that is not encrypted is opened as it is.
+    """Opens a database, and reads its first page. One that is not encrypted is opened as it is; a new one is encrypted
+    if the vault has a key.
 
-    Args:
-        path: the file. A new one is encrypted if the vault has a key.
-        keys: the file with the vault's key.
-        flags: of SQLite.
-        vfs: the name of a registered VFS; None for the default.
-        busy_timeout_ms: how long to wait for other connections, also while opening.
+    `vfs` is the name of a registered VFS. `busy_timeout_ms` is how long to wait for other connections, also while
+    opening.
 
     Raises:
         KeyLostError, WrongKeyError: the key is missing, or belongs to another vault.

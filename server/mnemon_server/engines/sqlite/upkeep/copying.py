@@ -38,19 +38,10 @@ _BYTES_AT_ONCE = 1 << 20
 def copy_database(
     connections: Connections, draft: Path, at_rest: Callable[[apsw.Connection], T]
 ) -> Generator[BackupProgress, None, T]:
-    """Copies the file to `draft`. One call at a time.
+    """Copies the file to `draft`, which is not synced. One call at a time. Returns what `at_rest` returns.
 
-    Args:
-        connections: those of the file.
-        draft: where the copy will be; it is not synced.
-        at_rest: runs on the writer's thread, at the commit that the copy will show. No write happens meanwhile, so it
-            must be quick.
-
-    Yields:
-        How many bytes are copied. The total grows while the file is being written.
-
-    Returns:
-        What `at_rest` returns.
+    `at_rest` runs on the writer's thread, at the commit that the copy will show. No write happens meanwhile, so it must
+    be quick. Yields how many bytes are copied; the total grows while the file is being written.
 
     Raises:
         StorageFullError, StorageFailedError: the disk failed, or readers kept the log in use for PATIENCE_S.

@@ -43,12 +43,8 @@ def rebuild(
 ) -> None:
     """Replaces records.db in one step, unless that would lose something. The caller has locked the folder.
 
-    Args:
-        path: the file. No connection may be open.
-        keys: the file with its key.
-        advance: gets the number of documents whose indexes are made.
-        check: reads the new file before it replaces the old one. What it raises is raised here.
-        dry_run: whether to remove the new file in place of the old one.
+    No connection may be open. `advance` gets the number of documents whose indexes are made. `check` reads the new file
+    before it replaces the old one; what it raises is raised here. A dry run removes the new file instead.
 
     Raises:
         NotDerivableError, CommitsLostError: more than indexes is damaged. The file is as it was.

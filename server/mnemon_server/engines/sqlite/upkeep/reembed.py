@@ -27,16 +27,9 @@ def reembed(
 ) -> Generator[tuple[int, int]]:
     """Embeds all documents anew in one transaction, so an interruption leaves everything unchanged.
 
-    Args:
-        keys: the key of the vault, in its folder.
-        model_identity: the model that `embed` runs.
-        embed: returns the passages of each of a collection's documents, with vectors. Not called for documents without
-            passages.
-        heads: the heads of the records from now on, with which `embed` makes vectors.
-
-    Yields:
-        The number of finished documents, and the total. The first pair comes before anything is embedded, once the
-        folder is locked. In the last pair, which follows the commit, both are equal.
+    `embed` runs the model on a collection's documents that have passages, and returns each one's passages, with
+    vectors. From now on, records have these `heads`. Yields the number of finished documents and the total: first once
+    the folder is locked, and last, when both are equal, after the commit.
 
     Raises:
         FolderInUseError: another process has locked the folder.
