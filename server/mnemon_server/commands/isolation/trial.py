@@ -67,14 +67,7 @@ class Trial:
     """One run against a server. Its tenants are deleted when the block ends."""
 
     def __init__(self, channel: grpc.Channel, operator: str, report: Report, advance: Callable[[], None]) -> None:
-        """Calls nothing yet.
-
-        Args:
-            channel: to the server.
-            operator: the API key of an operator.
-            report: where the findings go.
-            advance: is called after each call.
-        """
+        """Calls nothing yet. `operator` is the API key of one; `advance` is called after each call."""
         self._channel = channel
         self._operator = operator
         self._report = report

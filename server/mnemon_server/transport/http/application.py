@@ -28,14 +28,10 @@ class Application:
     """The ASGI application."""
 
     def __init__(self, calls: HttpCalls | None, pages: Pages, origins: CrossOrigin, *, local_hosts_only: bool) -> None:
-        """Serves calls and pages.
+        """Serves calls, unless `calls` is None, and pages.
 
-        Args:
-            calls: answers the calls; None: there are only pages.
-            pages: what else there is.
-            origins: the websites that may call.
-            local_hosts_only: whether requests must be addressed to an IP address or localhost. Without authentication,
-                any website could otherwise reach a server on loopback: it would let its own name point there.
+        With `local_hosts_only`, requests must be addressed to an IP address or localhost. Without authentication, any
+        website could otherwise reach a server on loopback: it would let its own name point there.
         """
         self._calls = calls
         self._pages = pages

@@ -14,14 +14,7 @@ from mnemon_server.transport.options import MARGIN_BYTES
 
 
 def http_server(settings: Settings, pipeline: Pipeline, find: Find, health: HealthServicer) -> HttpServer | None:
-    """The server of HTTP that the settings ask for; None if they ask for none.
-
-    Args:
-        settings: what to serve, and where.
-        pipeline: what every call passes.
-        find: returns the handler of a method.
-        health: says whether the server is ready.
-    """
+    """The server of HTTP that the settings ask for; None if they ask for none."""
     if not settings.http_listen:
         return None
     address = Address.parse(settings.http_listen)

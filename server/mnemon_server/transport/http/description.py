@@ -63,9 +63,7 @@ _LINKS = MappingProxyType(
 def front_page(health: HealthServicer, pages: Pages) -> Callable[[], Awaitable[Page]]:
     """The page at /: what runs here, and the other pages.
 
-    Args:
-        health: says whether the server is ready.
-        pages: the other pages. Where the API's description is not public, neither is the version.
+    Where the API's description is not among them, the version is not public either.
     """
     title = f"Mnemon {__version__}" if "/docs" in pages else "Mnemon"
     links = "\n".join(

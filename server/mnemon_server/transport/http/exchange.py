@@ -43,17 +43,7 @@ class HttpExchange:
         conversions: Conversions,
         write_timeout_s: float,
     ) -> None:
-        """An exchange that has not begun.
-
-        Args:
-            request: what the client asks for.
-            form: that of the messages.
-            kinds: the messages of the method.
-            headers: those of every answer.
-            intake: receives the request.
-            conversions: writes answers as JSON.
-            write_timeout_s: for which a client may leave a single answer unread.
-        """
+        """Has not begun. `headers` are in every answer; a client may leave one unread for `write_timeout_s`."""
         self._request = request
         self._form = form
         self._kinds = kinds

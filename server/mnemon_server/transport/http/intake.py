@@ -38,13 +38,7 @@ class Intake:
     """Receives the requests of a server. Belongs to one event loop."""
 
     def __init__(self, conversions: Conversions, *, seconds: float, message_bytes_max: int) -> None:
-        """Receives nothing yet.
-
-        Args:
-            conversions: converts and unpacks.
-            seconds: for which a request may take to arrive.
-            message_bytes_max: of a request in protobuf, and of one that is unpacked.
-        """
+        """A request may take `seconds` to arrive; `message_bytes_max` also holds for what is unpacked."""
         self._convert = conversions
         self._message_bytes_max = message_bytes_max
         self._budget = SharedBudget(BODIES_BYTES_MAX, "bytes of requests that are not read yet")
@@ -56,12 +50,7 @@ class Intake:
         return self._budget.used
 
     async def receive(self, request: Request, form: Form, kind: type[Message] | None) -> bytes:
-        """The message of a request as protobuf.
-
-        Args:
-            request: what has arrived of it so far.
-            form: that of the message.
-            kind: its type; None if no descriptor says it.
+        """The message of a request as protobuf; `kind` is its type, None if no descriptor says it.
 
         Raises:
             InvalidArgumentError: fields of JSON are unknown or have no value of their type.

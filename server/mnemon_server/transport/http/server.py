@@ -37,13 +37,7 @@ class HttpServer:
     """
 
     def __init__(self, settings: Settings, address: Address, application: Callable[..., Any]) -> None:
-        """Binds nothing yet.
-
-        Args:
-            settings: the limits, and the files of TLS.
-            address: where to listen.
-            application: answers the requests.
-        """
+        """Binds nothing yet. `settings` has the limits, and the files of TLS."""
         self._settings = settings
         self._address = address
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

@@ -62,14 +62,7 @@ class MetricsPage:
     def __init__(
         self, figures: CallFigures, accounts: Accounts, *, calls: Callable[[], int], streams: Callable[[], int]
     ) -> None:
-        """Reads from these when it is asked.
-
-        Args:
-            figures: of calls.
-            accounts: what tenants use.
-            calls: counts single calls that are not answered yet.
-            streams: counts open streams.
-        """
+        """Reads from these when it is asked; `calls` counts single calls in progress, and `streams` open ones."""
         self._figures, self._accounts = figures, accounts
         self._calls, self._streams = calls, streams
         self._process = CollectorRegistry()
