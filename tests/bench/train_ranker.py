@@ -23,6 +23,7 @@ from mnemon_server.services.search.reranking import (
     answering,
     features,
     log_odds,
+    reordered,
 )
 from numpy.typing import NDArray
 
@@ -126,7 +127,9 @@ def measure_ranker(ranker: Ranker, asked: Sequence[Asked]) -> list[tuple[float, 
     """METRICS of each question after reranking."""
     values = []
     for each in asked:
-        ranking = [each.doc_ids[row] for row, _ in ranker.rerank(each.query, each.turns, each.scores)]
+        ranking = [
+            each.doc_ids[row] for row, _ in reordered(each.scores, ranker.scores(each.query, each.turns, each.scores))
+        ]
         values.append(measure(ranking, each.relevant))
     return values
 

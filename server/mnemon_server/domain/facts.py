@@ -151,7 +151,7 @@ class PutFact:
 @dataclass(frozen=True, slots=True)
 class FactReceipt:
     """The confirmation of a put. `receipt.id` is the key. `fact` is its current state; None if it has been deleted
-    since.
+    since, or was not read yet after a replay.
     """
 
     receipt: WriteReceipt

@@ -138,9 +138,9 @@ def revision_violations(revision: int | None, field: str = "expected_revision") 
         yield FieldViolation(field, "must be 0 (does not exist) or a revision that was read")
 
 
-def share_violations(value: float, field: str) -> Iterable[FieldViolation]:
-    """Violations in a number that must be from 0 to 1, as a confidence or a score."""
-    if not 0.0 <= value <= 1.0:
+def share_violations(value: float | None, field: str) -> Iterable[FieldViolation]:
+    """Violations in a number that must be from 0 to 1, as a confidence or a score, if it is given."""
+    if value is not None and not 0.0 <= value <= 1.0:
         yield FieldViolation(field, "must be between 0 and 1")
 
 

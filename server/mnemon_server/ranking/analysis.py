@@ -194,13 +194,13 @@ def _letters() -> dict[str, tuple[str, ...]]:
     return {letter: languages for letters, languages in _LANGUAGE_LETTERS.items() for letter in letters}
 
 
-_MARKS = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.category(mark) in ("Mn", "Mc"))
+MARKS = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.category(mark) in ("Mn", "Mc"))
 """Vowel signs and accents belong to their word, but `\\w` does not match them."""
 
 _CJK = HAN + KANA + HANGUL
 _SYLLABIC = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecd\u0edc-\u0edf\u1000-\u103f\u1050-\u109f\u1780-\u17d3"
 """Thai, Lao, Burmese and Khmer. Their letters are parts of a syllable, so three of them say as much as two of CJK."""
-_WORD = re.compile(rf"[{_CJK}]+|[{_SYLLABIC}]+|(?:(?![{_CJK}{_SYLLABIC}])[^\W_]|[{_MARKS}])+")
+_WORD = re.compile(rf"[{_CJK}]+|[{_SYLLABIC}]+|(?:(?![{_CJK}{_SYLLABIC}])[^\W_]|[{MARKS}])+")
 _ASCII_WORD = re.compile("[a-z0-9]+")
 _INVISIBLE = re.compile("\u00ad(?![^\\S\n]*\n)|[\u200b\u2060\ufeff]|(?<=[\u0000-\u058f])[\u200c\u200d]")
 """Characters within words that say where a line may break, and how letters join. In Arabic and Indic scripts, the
@@ -209,7 +209,7 @@ joiners have a meaning.
 _LINK = r"[-_\u2010\u2011\u00ad](?<=\w.)(?:[^\S\n]*\n[^\S\n]*)?(?=[^\W_])"
 """A hyphen or an underscore within a word; at the end of a line, also a soft hyphen."""
 _LINKS = re.compile(_LINK)
-_LINKED_WORD = rf"(?:[^\W_]++[{_MARKS}]*+)++"
+_LINKED_WORD = rf"(?:[^\W_]++[{MARKS}]*+)++"
 _LINKED = re.compile(rf"(?<![^\W_]){_LINKED_WORD}(?:{_LINK}{_LINKED_WORD})+")
 _DIGIT_GROUPS = re.compile(r"(?<![\w.,'])[0-9]{1,3}([.,'\u2019\u00a0\u202f])[0-9]{3}(?:\1[0-9]{3})*(?!\w)")
 """A number in groups of thousands."""
@@ -217,7 +217,7 @@ _ASCII_TOKEN = re.compile("[A-Za-z0-9]+")
 _CAPITAL = re.compile("[A-Z](?:(?<=[a-z].)|(?<=[A-Z].)(?=[a-z]{2}))")
 """A capital letter that begins a word within a word."""
 _CAMEL_PART = re.compile("[A-Z]+(?![a-z]{2})|[A-Z]?[a-z]+")
-_CLUSTER = re.compile(rf".[{_MARKS}]*")
+_CLUSTER = re.compile(rf".[{MARKS}]*")
 _SCRIPT_OF_GRAMS = re.compile(rf"([{_CJK}])|[{_SYLLABIC}]")
 
 _ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0640]+")

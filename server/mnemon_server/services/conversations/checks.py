@@ -112,8 +112,7 @@ def _message_violations(message: Message, field: str) -> Iterable[FieldViolation
     yield from id_violations(message.name, f"{field}.name", NAME_BYTES_MAX)
     yield from text_violations(message.content, f"{field}.content", CONTENT_BYTES_MAX)
     yield from _tool_violations(message, field)
-    if message.importance is not None:
-        yield from share_violations(message.importance, f"{field}.importance")
+    yield from share_violations(message.importance, f"{field}.importance")
     yield from time_violations(message.time, f"{field}.message_time")
     if SPEAKER_KEY in message.metadata:
         yield FieldViolation(f"{field}.metadata.{SPEAKER_KEY}", "must not be set: it is the name, or else the role")

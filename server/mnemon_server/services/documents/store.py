@@ -97,14 +97,7 @@ class DocumentStore:
         *,
         search: SearchSettings = DEFAULT_SEARCH,
     ) -> None:
-        """Takes over the applier, but not the records and the embedder.
-
-        Args:
-            records: where documents are kept; open for as long as the store is.
-            embedder: makes the vectors.
-            backend: what indexes the vectors.
-            search: how documents are searched.
-        """
+        """Takes over the backend, but not the records and the embedder."""
         self._embedder = embedder
         self._model = embedder.model
         self.backend = backend

@@ -95,14 +95,7 @@ class RecordVectorStore:
         applier: IndexApplier | None = None,
         search: SearchSettings = DEFAULT_SEARCH,
     ) -> None:
-        """Takes over the applier.
-
-        Args:
-            records: where texts are kept.
-            embedder: makes the vectors.
-            applier: feeds the vector index; None if there is no index.
-            search: how texts are searched.
-        """
+        """Takes over the applier, which feeds the vector index, if there is one."""
         self._records = records
         self._embedder = embedder
         self._applier = applier

@@ -89,8 +89,7 @@ def event_violations(event: Event, field: str = "event") -> Iterable[FieldViolat
     yield from text_violations(event.source, f"{field}.source", SOURCE_BYTES_MAX)
     yield from id_violations(event.conversation, f"{field}.conversation", CONVERSATION_BYTES_MAX)
     yield from text_violations(event.payload, f"{field}.payload", PAYLOAD_BYTES_MAX)
-    if event.importance is not None:
-        yield from share_violations(event.importance, f"{field}.importance")
+    yield from share_violations(event.importance, f"{field}.importance")
     yield from time_violations(event.event_time, f"{field}.event_time")
     yield from _metadata_violations(event.metadata, f"{field}.metadata")
 
@@ -137,8 +136,7 @@ def selection_violations(where: EventSelection) -> Iterable[FieldViolation]:
     else:
         for event_type in where.event_types:
             yield from id_violations(event_type, "filter.event_types", EVENT_TYPE_BYTES_MAX)
-    if where.min_importance is not None:
-        yield from share_violations(where.min_importance, "filter.min_importance")
+    yield from share_violations(where.min_importance, "filter.min_importance")
     yield from id_violations(where.conversation, "filter.conversation", CONVERSATION_BYTES_MAX)
     yield from expression_violations(where.expression, FILTER_FIELDS)
     yield from _range_violations(where.start, where.end)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FactNotFoundError, MnemonError, PermissionDeniedError
-from mnemon_server.domain.facts import Fact, FactValue, PutFact, PutMode
+from mnemon_server.domain.facts import Fact, FactReceipt, FactValue, PutFact, PutMode
 from mnemon_server.domain.namespaces import encode_namespace
 from mnemon_server.domain.records import RequestKey, WriteReceipt
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -22,7 +22,7 @@ from mnemon_server.services.background.offload import completion
 from mnemon_server.services.facts.checks import put_violations
 from mnemon_server.services.facts.passages import fact_passages
 from mnemon_server.services.facts.texts import IndexedTexts
-from mnemon_server.services.facts.writes import PreparedFact, StoredFact, store, store_changes, with_changes
+from mnemon_server.services.facts.writes import PreparedFact, store, store_changes, with_changes
 from mnemon_server.services.writing.writes import (
     new_id,
     problem,
@@ -58,21 +58,13 @@ def holds_many(value: Any, *, most: int = MANY) -> bool:
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True, slots=True)
-class PutResult:
-    """The receipt of a put, and the fact after it; None for a replay."""
-
-    receipt: WriteReceipt
-    fact: Fact | None
-
-
 @dataclass(slots=True)
 class _Run:
     """Stores facts in one transaction, and keeps the outcome of each in the last run."""
 
     facts: Sequence[PreparedFact]
-    store: Callable[[VaultTransaction, PreparedFact], StoredFact] = store
-    outcomes: list[StoredFact | MnemonError] = field(default_factory=list)
+    store: Callable[[VaultTransaction, PreparedFact], FactReceipt] = store
+    outcomes: list[FactReceipt | MnemonError] = field(default_factory=list)
 
     def __call__(self, tx: VaultTransaction) -> str:
         """Stores the facts. The error of a single fact fails the transaction; with several, an error is an outcome."""
@@ -85,7 +77,7 @@ class _Run:
                     raise
                 self.outcomes.append(error)
         first = self.outcomes[0]
-        return _answer(first.receipt) if len(self.outcomes) == 1 and isinstance(first, StoredFact) else ""
+        return _answer(first.receipt) if len(self.outcomes) == 1 and isinstance(first, FactReceipt) else ""
 
 
 class FactPutting:
@@ -95,11 +87,11 @@ class FactPutting:
         self._vault = vault
         self._embedder = embedder
 
-    async def put(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
+    async def put(self, requests: Sequence[PutFact]) -> list[FactReceipt | MnemonError]:
         """Stores facts in their order, with one result each; an invalid one does not affect the others."""
         return await take_in_checked(requests, await _off_loop(requests, self._problems), self._store)
 
-    async def put_changes(self, fact: Fact, changes: FactValue, key: RequestKey | None) -> PutResult | MnemonError:
+    async def put_changes(self, fact: Fact, changes: FactValue, key: RequestKey | None) -> FactReceipt | MnemonError:
         """Changes keys of the value; one that becomes None is removed.
 
         RevisionMismatchError if other parts of the fact that are searched have changed since `fact` was read.
@@ -119,23 +111,23 @@ class FactPutting:
         [result] = await _results(run, self._vault.transact(run, request=key))
         return result
 
-    async def replay(self, key: RequestKey | None, *, otherwise: MnemonError) -> PutResult | MnemonError:
+    async def replay(self, key: RequestKey | None, *, otherwise: MnemonError) -> FactReceipt | MnemonError:
         """The first answer to this request, or `otherwise` if the request is new."""
         try:
             receipt = await replay(self._vault, key)
         except MnemonError as error:
             return error
-        return otherwise if receipt is None else PutResult(_receipt(receipt), None)
+        return otherwise if receipt is None else FactReceipt(_receipt(receipt), None)
 
     def _problems(self, requests: Sequence[PutFact]) -> list[MnemonError | None]:
         return [problem(put_violations(request, self._embedder.model.dimension)) for request in requests]
 
-    async def _store(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
+    async def _store(self, requests: Sequence[PutFact]) -> list[FactReceipt | MnemonError]:
         guard = self._vault.collection(FACTS).guard
         results = await take_in_own(requests, guard, _unprepared, self._prepare_and_write)
         return [_as_missing(request, result) for request, result in zip(requests, results, strict=True)]
 
-    async def _prepare_and_write(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
+    async def _prepare_and_write(self, requests: Sequence[PutFact]) -> list[FactReceipt | MnemonError]:
         return await self._write(await self._prepare(requests), [_key(request) for request in requests])
 
     async def _prepare(self, requests: Sequence[PutFact]) -> list[PreparedFact | MnemonError]:
@@ -150,8 +142,8 @@ class FactPutting:
 
     async def _write(
         self, facts: Sequence[PreparedFact | MnemonError], keys: Sequence[RequestKey | None]
-    ) -> list[PutResult | MnemonError]:
-        results: list[PutResult | MnemonError | None] = [
+    ) -> list[FactReceipt | MnemonError]:
+        results: list[FactReceipt | MnemonError | None] = [
             fact if isinstance(fact, MnemonError) else None for fact in facts
         ]
         # All are handed over before the first is awaited, so they keep their order.
@@ -181,7 +173,7 @@ def _unprepared(request: PutFact) -> DocumentWrite:
     )
 
 
-def _as_missing(request: PutFact, result: PutResult | MnemonError) -> PutResult | MnemonError:
+def _as_missing(request: PutFact, result: FactReceipt | MnemonError) -> FactReceipt | MnemonError:
     """A caller sees no facts in a foreign namespace, so a fact that must exist there is missing."""
     if isinstance(result, PermissionDeniedError) and (request.mode is PutMode.UPDATE or request.expected_revision):
         return FactNotFoundError(request.key)
@@ -200,20 +192,20 @@ def _runs(facts: Sequence[PreparedFact | MnemonError], keys: Sequence[RequestKey
         yield list(places)
 
 
-async def _results(run: _Run, future: "Future[TransactionReceipt]") -> list[PutResult | MnemonError]:
+async def _results(run: _Run, future: "Future[TransactionReceipt]") -> list[FactReceipt | MnemonError]:
     receipt = await settled(completion(future), "fact")
     if isinstance(receipt, MnemonError):
         return [receipt] * len(run.facts)
     if receipt.replayed:
-        return [PutResult(_receipt(receipt), None)]
+        return [FactReceipt(_receipt(receipt), None)]
     return [_result(outcome, receipt) for outcome in run.outcomes]
 
 
-def _result(outcome: StoredFact | MnemonError, receipt: TransactionReceipt) -> PutResult | MnemonError:
+def _result(outcome: FactReceipt | MnemonError, receipt: TransactionReceipt) -> FactReceipt | MnemonError:
     if isinstance(outcome, MnemonError):
         return outcome
     done = replace(outcome.receipt, sequence=outcome.receipt.sequence or receipt.sequence)
-    return PutResult(done, outcome.fact)
+    return replace(outcome, receipt=done)
 
 
 def _answer(receipt: WriteReceipt) -> str:

@@ -56,7 +56,7 @@ from mnemon_server.services.facts.checks import (
 from mnemon_server.services.facts.deletion import delete_expired, delete_fact, delete_facts, removable
 from mnemon_server.services.facts.filters import expired, living
 from mnemon_server.services.facts.namespaces import list_namespaces
-from mnemon_server.services.facts.putting import FactPutting, PutResult
+from mnemon_server.services.facts.putting import FactPutting
 from mnemon_server.services.facts.stored_form import NAME, has_expired, to_fact, to_name
 from mnemon_server.services.facts.writes import renew
 from mnemon_server.services.reading.answers import Room, read_within
@@ -148,11 +148,7 @@ class FactStore:
     ) -> None:
         """The vault and the embedder belong to the caller, who closes them.
 
-        Args:
-            vault: stores the facts.
-            embedder: makes the vectors.
-            search: how facts are searched.
-            clock: the time by which facts expire for readers; commits use the vault's own clock.
+        For readers, facts expire by `clock`; commits use the vault's own clock.
         """
         self._clock = clock
         self._offload = Offload(search.threads, "fact-reader")
@@ -234,12 +230,8 @@ class FactStore:
 
         Sorted by code point, with "." at the end of each label, so that a namespace and those below it come together.
 
-        Args:
-            prefix: the first labels; "*" matches any label.
-            suffix: the last labels, likewise.
-            max_depth: cuts deeper namespaces to this number of labels; 0 cuts nothing.
-            after: the last namespace of the page before; empty for the first page.
-            limit: the most namespaces on the page.
+        `prefix` are the first labels, `suffix` the last ones; "*" matches any label. Deeper namespaces are cut to
+        `max_depth` labels, unless it is 0. `after` is the last namespace of the page before.
         """
         refuse(pattern_violations(prefix, suffix, max_depth))
         return await self._offload(
@@ -288,7 +280,7 @@ class FactStore:
         refuse([*key_violations(key), *content_violations(content, "content"), *request_id_violations(request_id)])
         changes = {"content": content, **(others or {})}
         identity = request_key(request_id, "update content", namespace, key, content, *([others] if others else []))
-        result: PutResult | MnemonError = FactNotFoundError(key)
+        result: FactReceipt | MnemonError = FactNotFoundError(key)
         for _ in range(UPDATES_MAX):
             fact = await self._get(namespace, key)
             if fact is None:
@@ -425,12 +417,11 @@ class FactStore:
         facts = tuple(to_fact(document, versions=versions, as_text=True) for _, document in rows)
         return FactPage(facts, position, tuple(place for place, _ in rows))
 
-    async def _answer(self, namespace: Namespace, result: PutResult | MnemonError) -> FactReceipt:
+    async def _answer(self, namespace: Namespace, result: FactReceipt | MnemonError) -> FactReceipt:
         """The answer to a put: its receipt, and the fact as it is now. Raises `result` if it is an error."""
         if isinstance(result, MnemonError):
             raise result
-        fact = await self._get(namespace, result.receipt.id) if result.fact is None else result.fact
-        return FactReceipt(result.receipt, fact)
+        return result if result.fact else replace(result, fact=await self._get(namespace, result.receipt.id))
 
 
 def _shown(document: Document | None, now: datetime, *, versions: bool) -> Fact | None:

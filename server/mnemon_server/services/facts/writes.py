@@ -13,6 +13,7 @@ from mnemon_server.domain.encoding import ORIGIN_FIELDS
 from mnemon_server.domain.errors import FactExistsError, FactNotFoundError, RevisionMismatchError
 from mnemon_server.domain.facts import (
     Fact,
+    FactReceipt,
     FactRenewal,
     FactValue,
     PutFact,
@@ -68,15 +69,7 @@ class PreparedFact:
         return record_id(self.request.namespace, self.key)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFact:
-    """The receipt of a put, and the fact after it."""
-
-    receipt: WriteReceipt
-    fact: Fact
-
-
-def store(tx: VaultTransaction, new: PreparedFact) -> StoredFact:
+def store(tx: VaultTransaction, new: PreparedFact) -> FactReceipt:
     """Stores a fact, and replaces the one with the same name; if it raises, it has written nothing.
 
     Raises:
@@ -101,7 +94,7 @@ def store(tx: VaultTransaction, new: PreparedFact) -> StoredFact:
     return _renew_unchanged(tx, known, new.key)
 
 
-def store_changes(tx: VaultTransaction, new: PreparedFact, changes: FactValue, heads: Heads) -> StoredFact:
+def store_changes(tx: VaultTransaction, new: PreparedFact, changes: FactValue, heads: Heads) -> FactReceipt:
     """Changes keys of the value of an existing fact, as `with_changes` does.
 
     Raises:
@@ -232,7 +225,7 @@ def _changes(known: Document, new: Document, updated_at: datetime | None) -> tup
 
 def _put(
     records: RecordTransaction, new: PreparedFact, document: Document, changed: tuple[str, ...] = ()
-) -> StoredFact:
+) -> FactReceipt:
     write = DocumentWrite(
         document=document,
         passages=new.passages,
@@ -241,13 +234,13 @@ def _put(
         changed=changed,
     )
     receipt = records.put_document(write)
-    return StoredFact(replace(receipt, id=new.key), to_fact(replace(document, revision=receipt.revision)))
+    return FactReceipt(replace(receipt, id=new.key), to_fact(replace(document, revision=receipt.revision)))
 
 
-def _renew_unchanged(tx: VaultTransaction, known: Document, key: str) -> StoredFact:
+def _renew_unchanged(tx: VaultTransaction, known: Document, key: str) -> FactReceipt:
     end = _renewed(tx.collection(FACTS), known, tx.now)
     fact = replace(to_fact(known), expires_at=end)
-    return StoredFact(WriteReceipt(key, WriteOutcome.UNCHANGED, known.revision, tx.now), fact)
+    return FactReceipt(WriteReceipt(key, WriteOutcome.UNCHANGED, known.revision, tx.now), fact)
 
 
 def _renewed(records: RecordTransaction, document: Document, now: datetime) -> datetime | None:

@@ -139,8 +139,7 @@ def filter_violations(where: MemoryFilter) -> Iterable[FieldViolation]:
     yield from tag_violations(where, "filter")
     yield from _span_violations(where.created_from, where.created_to, "filter.created")
     yield from _span_violations(where.reinforced_from, where.reinforced_to, "filter.reinforced")
-    if where.min_confidence is not None:
-        yield from share_violations(where.min_confidence, "filter.min_confidence")
+    yield from share_violations(where.min_confidence, "filter.min_confidence")
     # No memory has more keys, so a larger filter could not match.
     if len(where.metadata) > METADATA_KEYS_MAX:
         yield FieldViolation("filter.metadata", f"must have at most {METADATA_KEYS_MAX} keys")

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from copy import copy
 from dataclasses import replace
 from datetime import datetime
 
@@ -20,7 +19,6 @@ from mnemon_server.domain.memories import (
 )
 from mnemon_server.domain.records import NOTHING_RELEVANT, SearchDiagnostics, View
 from mnemon_server.domain.validation import refuse
-from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.ranking.analysis import STEMMED_WORDS
 from mnemon_server.services.memories.checks import query_violations, record_filter
@@ -42,12 +40,6 @@ class MemorySearch:
         self._confidence = confidence
         self._dimension = dimension
         self._clock = clock
-
-    def over(self, records: RecordEngine, clock: Clock | None = None) -> "MemorySearch":
-        """The same search over a part of the records, by another clock if one is given."""
-        part = copy(self)
-        part._passages, part._clock = self._passages.over(records), clock or self._clock
-        return part
 
     @timed_search
     def find(self, query: MemoryQuery, *, fits: Fits | None = None) -> MemorySearchAnswer:
@@ -73,10 +65,6 @@ class MemorySearch:
         explain = self._explainer(query, now, found.vector_weight) if query.explain else None
         matches = (_match(hit, to_memory(hit.document, self._confidence, now), explain) for hit in found.hits)
         return MemorySearchAnswer(tuple(matches), found.diagnostics)
-
-    def close(self) -> None:
-        """Waits for the searches that have begun."""
-        self._passages.close()
 
     def _explainer(
         self, query: MemoryQuery, now: datetime, vector_weight: float

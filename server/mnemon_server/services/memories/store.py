@@ -126,15 +126,9 @@ class MemoryStore:
         decay: Mapping[DecayPolicy, Decay] = DEFAULT_DECAY,
         clock: Clock = system_clock,
     ) -> None:
-        """Takes ownership of the applier, and closes it. The vault owns the records.
+        """Takes ownership of the backend, and closes it. The vault owns the records.
 
-        Args:
-            records: the collection MEMORIES of a vault.
-            embedder: makes the vectors.
-            backend: indexes the vectors.
-            search: how memories are searched.
-            decay: how the confidence fades under each policy except `stable`.
-            clock: the time that confidence is computed for.
+        The confidence is that at the time of `clock`. `decay` has all policies except `stable`.
         """
         self._embedder = embedder
         self.backend = backend
@@ -143,8 +137,7 @@ class MemoryStore:
         self._confidence = ConfidenceModel(decay)
         self._clock = clock
         self._offload = Offload(search.threads, "memory-reader")
-        passages = PassageSearch(records, embedder.embed_query, applier=self._applier, settings=search)
-        self._search = MemorySearch(passages, self._confidence, dimension=embedder.model.dimension, clock=clock)
+        self._passages = PassageSearch(records, embedder.embed_query, applier=self._applier, settings=search)
         self.waiting = Waiting()
         """Memories that wait for the engine."""
         self._use(records, UNBOUNDED)
@@ -152,6 +145,8 @@ class MemoryStore:
     def _use(self, records: RecordEngine, bounds: Bounds) -> None:
         self._records = records
         self._bounds = bounds
+        dimension = self._embedder.model.dimension
+        self._search = MemorySearch(self._passages, self._confidence, dimension=dimension, clock=self._clock)
         self._reads = ReadBatcher(self.read_many, self._offload, self._read_small)
         self._creation = MemoryCreation(records, self._embedder, applier=self._applier, waiting=self.waiting)
         self._changes = MemoryChanges(
@@ -166,7 +161,7 @@ class MemoryStore:
     def over(self, records: RecordEngine, bounds: Bounds) -> "MemoryStore":
         """The same store over the records within bounds. It shares the threads; close this one alone."""
         part = copy(self)
-        part._search = self._search.over(records)
+        part._passages = self._passages.over(records)
         part._use(records, bounds)
         return part
 
@@ -174,7 +169,7 @@ class MemoryStore:
         """The same store over the records of a moment, with the confidence that they had then."""
         part = copy(self)
         part._clock = lambda: time
-        part._search = self._search.over(records, part._clock)
+        part._passages = self._passages.over(records)
         part._use(records, self._bounds)
         return part
 
@@ -335,11 +330,8 @@ class MemoryStore:
     ) -> BulkDeleteReceipt:
         """Removes for good, in one transaction, every memory that matches, deleted ones included.
 
-        Args:
-            where: which memories; may be empty only with `only_deleted`.
-            only_deleted: removes only memories that are already deleted softly.
-            dry_run: counts the memories, and removes nothing.
-            request_id: makes a repeated call harmless.
+        With `only_deleted`, only memories that are already deleted softly, and the filter may be empty. With `dry_run`,
+        counts them and removes nothing.
         """
         refuse([*filter_violations(where), *_purge_violations(where, only_deleted), *request_id_violations(request_id)])
         matching = record_filter(where, self._confidence, self._clock(), hidden=True if only_deleted else None)
@@ -358,7 +350,7 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Waits for the calls that have begun, and closes the applier, but not the records; calls after it fail."""
         await self._offload.aclose()
-        await asyncio.to_thread(self._search.close)
+        await asyncio.to_thread(self._passages.close)
         await asyncio.to_thread(self.backend.close)
 
     def _owned(self, request: CreateMemory) -> CreateMemory:

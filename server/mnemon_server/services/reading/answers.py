@@ -145,12 +145,8 @@ class Room:
     ) -> None:
         """All of it is free. It takes only as much memory as it needs, and none for small answers.
 
-        Args:
-            memory: the memory of all answers.
-            bytes_max: the most bytes of records.
-            weight: the memory that a record takes, as a multiple of its size.
-            copies: how many times the answer contains each record.
-            account: in whose account the memory is counted.
+        `bytes_max` limits the bytes of records, `weight` is the memory that a record takes, as a multiple of its size,
+        and the answer contains each record `copies` times.
         """
         self._memory = memory
         self._account = account

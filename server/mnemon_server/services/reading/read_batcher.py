@@ -51,14 +51,7 @@ class ReadBatcher(Generic[T]):
         *,
         monotonic: Callable[[], float] = monotonic,
     ) -> None:
-        """Reads nothing yet.
-
-        Args:
-            read_many: reads records of any size.
-            offload: the threads that call `read_many`.
-            read_small: reads a small record; None leaves all to the threads.
-            monotonic: the time, in seconds.
-        """
+        """Reads nothing yet. Without `read_small`, all is left to threads. `monotonic` gives the time, in seconds."""
         self._read_many = read_many
         self._read_small = read_small
         self._at_once = AtOnce(monotonic=monotonic)

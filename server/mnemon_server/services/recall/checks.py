@@ -44,8 +44,7 @@ def query_violations(query: RecallQuery, dimension: int) -> Iterator[FieldViolat
     if not 0 <= query.max_tokens <= TOKENS_MAX:
         yield FieldViolation("max_tokens", f"must be 1 to {TOKENS_MAX:,}, or 0 for the default")
     yield from share_violations(query.min_relevance, "min_relevance")
-    if query.min_confidence is not None:
-        yield from share_violations(query.min_confidence, "min_confidence")
+    yield from share_violations(query.min_confidence, "min_confidence")
 
 
 def _question_violations(query: RecallQuery, dimension: int) -> Iterator[FieldViolation]:

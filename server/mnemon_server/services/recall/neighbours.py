@@ -51,12 +51,9 @@ def is_question(text: str) -> bool:
 def neighbours(
     events: EventEngine, where: Callable[[ConversationKey], EventSelection], found: Sequence[RecallItem]
 ) -> Neighbours:
-    """The turns to show around each message. Blocks.
+    """The turns to show around each message among the items, which are the most relevant first. Blocks.
 
-    Args:
-        events: the events that exist for the caller.
-        where: the messages of a conversation that may be shown.
-        found: items, most relevant first.
+    `where` selects the messages of a conversation that may be shown.
     """
     messages = [item for item in found if item.conversation and item.type == MESSAGE_TYPE]
     best = messages[:AROUND_BEST]

@@ -50,11 +50,7 @@ _HEADS, _DAYS = Heads(("title", *AUTHOR_KEYS, "date", "time")), Heads(("date", "
 def pack(items: Sequence[RecallItem], question: str, tokens_max: int, count: Count) -> tuple[str, list[RecallItem]]:
     """The context, and the items in their order, each with its number in it; 0 if it is not there.
 
-    Args:
-        items: what was found, most relevant first.
-        question: chooses the passage of a long text whose best one is not known.
-        tokens_max: the most tokens that `count` may find in the context.
-        count: the size of a text in tokens.
+    The items are the most relevant first. The question chooses the passage of a long text whose best one is not known.
     """
     chosen: dict[int, str] = {}
     words = _telling(question)

@@ -32,12 +32,8 @@ passages; the least; and by how much less for half as many passages.
 def judged(fusion: Fusion, text: str, best: float, cosines: Iterable[float], searched: int = NEAREST_MAX) -> Relevance:
     """How relevant the best item is to a text; without a text, to a vector.
 
-    Args:
-        fusion: that of the searches.
-        text: the words of the question.
-        best: the relevance of the best item, 0 if nothing was found.
-        cosines: of the nearest passages of each kind, at most NEAREST_MAX of a kind.
-        searched: how many passages were searched for the best one, if that is less than the cosines.
+    `best` is the relevance of the best item, 0 if nothing was found; `cosines` belong to the nearest passages, at most
+    NEAREST_MAX of a kind; `searched` is the number of passages that were searched for the best one, if that is less.
     """
     if not text.strip():
         return relevance_floors(fusion, text, SearchMode.VECTOR).relevance(best)

@@ -193,15 +193,8 @@ def _answer(
 ) -> RecallAnswer:
     """The answer without its diagnostics. Blocks.
 
-    Args:
-        query: says what is left out.
-        text: the question.
-        found: by kind.
-        of_all_times: what the same searches found without the query's span of time; empty if it has no span.
-        fusion: how the searches combine meaning and words.
-        turns: reads the turns around messages.
-        whose: adds the users whose names the context needs.
-        count: the size of a text in tokens.
+    `of_all_times` is what the same searches found without the query's span of time; empty if it has no span. `whose`
+    adds the users whose names the context needs.
     """
     unknown, asked_before = _unknown(query, found.values())
     unknown += _replies(asked_before, turns)

@@ -203,10 +203,6 @@ class Ranker:
         """The new scores, 0 to 1."""
         return shifted(scores, features(query, turns) @ self.weights)
 
-    def rerank(self, query: str, turns: Sequence[Turn], scores: Floats) -> list[tuple[int, float]]:
-        """The indexes of the turns, each with its new score, best first. `scores` must descend."""
-        return reordered(scores, self.scores(query, turns, scores))
-
 
 @dataclass(frozen=True, slots=True)
 class Reranking:

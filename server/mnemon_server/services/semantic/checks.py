@@ -54,8 +54,7 @@ def statement_violations(memory: SemanticMemory, field: str = "memory") -> Itera
     if not memory.scope.user:
         yield FieldViolation(f"{field}.scope.user", "must name the user that the statement belongs to")
     yield from scope_violations(memory.scope, f"{field}.scope")
-    if memory.importance is not None:
-        yield from share_violations(memory.importance, f"{field}.importance")
+    yield from share_violations(memory.importance, f"{field}.importance")
     yield from _keyword_violations(memory.keywords, f"{field}.keywords")
     yield from text_violations(memory.source, f"{field}.source", SOURCE_BYTES_MAX)
     yield from metadata_violations(memory.metadata, f"{field}.metadata")

@@ -13,10 +13,11 @@ from mnemon_server.domain.semantic import DeletedSemantic, SemanticFilter
 from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 from mnemon_server.services.semantic.decisions import ABOUT
 from mnemon_server.services.semantic.filters import among, record_filter
+from mnemon_server.services.semantic.pruning import prune_details
 from mnemon_server.services.semantic.stored_form import DocumentReader
 
 STEP = 500
-DETAILS = json.dumps({"prune_reason": "deleted"})
+DETAILS = prune_details("deleted")
 
 
 @dataclass(frozen=True, slots=True)

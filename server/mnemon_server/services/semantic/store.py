@@ -141,12 +141,7 @@ class SemanticStore:
     ) -> None:
         """The vault and the embedder belong to the caller, who closes them.
 
-        Args:
-            vault: stores the statements, and the decisions about them.
-            embedder: makes the vectors.
-            resolver: saves statements whose conflicts matter; with None, such saves are refused.
-            settings: the limit on the number of statements, and how long a save may take.
-            search: settings of searches.
+        Without a resolver, saves of statements whose conflicts matter are refused.
         """
         self._embedder = embedder
         self._offload = Offload(search.threads, "semantic-reader")
@@ -296,13 +291,8 @@ class SemanticStore:
     ) -> DeletedSemantic:
         """Removes statements for good, in one transaction, with what they superseded and the decisions about any.
 
-        Args:
-            memory_ids: the statements to remove.
-            where: or else a filter that selects them; it matches superseded ones, too.
-            allow_missing: ignores ids that do not exist.
-            expected_revision: the revision that the only named statement must have.
-            dry_run: counts the statements, and removes nothing.
-            request_id: makes a repeated call harmless.
+        They are named, or a filter selects them, which matches superseded ones, too. Only a statement that is named
+        alone may have an expected revision. With `dry_run`, counts them and removes nothing.
 
         Raises:
             MemoryNotFoundError: some of the ids do not exist; nothing was removed.

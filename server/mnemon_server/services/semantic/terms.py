@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 
-from mnemon_server.ranking.analysis import HAN, HANGUL, KANA, analyze, is_stop_word, language_of_text
+from mnemon_server.ranking.analysis import HAN, HANGUL, KANA, MARKS, analyze, is_stop_word, language_of_text
 
-# Vowel signs and accents belong to their word, but `\w` does not match them, and would split the word there.
-_MARKS = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.category(mark) in ("Mn", "Mc"))
 # One save needs the terms of the same two or three statements several times.
 TERMS_KEPT = 8
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
 
-_WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
+_WORD = re.compile(rf"(?:[^\W_]|[{MARKS}])+")
 # What readers see as a word in scripts that do not separate words. A run of Katakana or Hangul is a word. So is a run
 # of Han characters, unless the Hiragana after it belong to it, as in 毎日飲む, and are not a particle. The few Chinese
 # characters that are nearly always words of their own end a run.
@@ -23,7 +21,7 @@ _ALONE = "的是在很也我你您他她它们們这這那吗嗎呢吧"
 _READABLE = re.compile(
     rf"[{_KATAKANA}]++|[{HANGUL}]++"
     rf"|(?:(?<![{HAN}])|(?<=[{_ALONE}]))(?:(?![{_ALONE}])[{HAN}])++(?:(?![ぁ-ゖ])|(?=[はがをにでとのもへや]))"
-    rf"|(?:(?![{HAN}{KANA}{HANGUL}])[^\W_]|[{_MARKS}])++"
+    rf"|(?:(?![{HAN}{KANA}{HANGUL}])[^\W_]|[{MARKS}])++"
 )
 
 

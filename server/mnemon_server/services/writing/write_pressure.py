@@ -47,12 +47,7 @@ class WritePressure:
     """
 
     def __init__(self, latency: WriteLatency, *, monotonic: Callable[[], float] = monotonic) -> None:
-        """Starts without any samples.
-
-        Args:
-            latency: the time that writes should not exceed.
-            monotonic: the time, in seconds.
-        """
+        """Starts without any samples. `monotonic` gives the time, in seconds."""
         self._target_s = latency.target_s
         self._window_s = latency.window_s
         self._monotonic = monotonic

@@ -60,15 +60,10 @@ async def delete_matching(
     unmet: Iterable[FieldViolation],
     dry_run: bool,
 ) -> Removed:
-    """Removes what matches a filter, or counts it.
+    """Removes what matches a filter, or counts it. `count` blocks, and so does iterating over `unmet`.
 
-    Args:
-        offload: threads for the reads.
-        count: the answer to a dry run. Blocks.
-        delete: removes what matches.
-        unmet: what is probably a typing error in the filter, looked up on a thread. It is refused, unless this is a
-            repeated call that had removed the last record with a key: that is answered, with its count.
-        dry_run: only counts.
+    `unmet` are probable typing errors in the filter. They are refused, unless this is a repeated call that had removed
+    the last record with a key: that is answered, with its count.
     """
     found = await offload(list, unmet)
     if dry_run or found:
@@ -376,13 +371,7 @@ async def take_in(
     violations: Callable[[Request], Iterable[FieldViolation]],
     store: Callable[[Sequence[Request]], Awaitable[Sequence[Stored | MnemonError]]],
 ) -> list[Stored | MnemonError]:
-    """Checks each request, and stores the valid ones in one call.
-
-    Args:
-        requests: the records to store.
-        violations: checks a request.
-        store: stores the valid requests, with one result each; not called if no request is valid.
-    """
+    """Checks each request, and stores the valid ones in one call of `store`, which returns one result for each."""
     problems: list[InvalidArgumentError | None] = []
     pause = Pause()
     for request in requests:
@@ -398,13 +387,9 @@ async def take_in_own(
     write_of: Callable[[Request], DocumentWrite],
     store: Callable[[Sequence[Request]], Awaitable[Sequence[Stored | MnemonError]]],
 ) -> Sequence[Stored | MnemonError]:
-    """Stores the requests that the caller may store; the others are refused before `store` sees them.
+    """Stores the requests that the caller may store; the guard refuses the others before `store` sees them.
 
-    Args:
-        requests: checked records to store.
-        guard: tells which of them are not the caller's; None if all are.
-        write_of: what would be written, without passages.
-        store: stores requests, with one result each.
+    `write_of` returns what would be written, without passages.
     """
     if guard is None:
         return await store(requests)
