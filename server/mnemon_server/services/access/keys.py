@@ -110,7 +110,8 @@ class KeyRing(Periodic):
         self._store = store
         self._clock = clock
         self._version = -1
-        self._page_key = b""
+        self.page_key = b""
+        """The secret that seals page tokens of lists of keys; a restart does not change it."""
         self._keys: Mapping[str, StoredKey] = {}
         self._opened: Remembered[_Opened] = Remembered()
         """The callers behind secrets of `_keys`."""
@@ -121,7 +122,7 @@ class KeyRing(Periodic):
         """Called after each change."""
 
     async def __aenter__(self) -> Self:
-        self._page_key = await asyncio.to_thread(self._store.page_key)
+        self.page_key = await asyncio.to_thread(self._store.page_key)
         await self._refresh()
         return await super().__aenter__()
 
@@ -136,11 +137,6 @@ class KeyRing(Periodic):
     def is_empty(self) -> bool:
         """Whether no key exists, so that every call is refused."""
         return not self._keys
-
-    @property
-    def page_key(self) -> bytes:
-        """The secret that seals page tokens of lists of keys; a restart does not change it."""
-        return self._page_key
 
     def authenticate(self, secret: str) -> Principal:
         """The caller with this secret.

@@ -46,7 +46,8 @@ class Tenants(Periodic):
         self._store = store
         self._clock = clock
         self._version = -1
-        self._page_key = b""
+        self.page_key = b""
+        """The secret that seals page tokens of lists of tenants; a restart does not change it."""
         self._special: Mapping[str, Tenant] = {}
         self._unserved: Mapping[str, str | None] = {}
         """Why they are suspended; None for those that were deleted."""
@@ -56,7 +57,7 @@ class Tenants(Periodic):
         """Called after each change."""
 
     async def __aenter__(self) -> Self:
-        self._page_key = await asyncio.to_thread(self._store.page_key)
+        self.page_key = await asyncio.to_thread(self._store.page_key)
         await self._refresh()
         return await super().__aenter__()
 
@@ -125,11 +126,6 @@ class Tenants(Periodic):
         if found is None:
             raise TenantNotFoundError(tenant)
         return found
-
-    @property
-    def page_key(self) -> bytes:
-        """The secret that seals page tokens of lists of tenants; a restart does not change it."""
-        return self._page_key
 
     async def exists(self, tenant: str) -> bool:
         """Whether there is such a tenant, even if it is being deleted."""

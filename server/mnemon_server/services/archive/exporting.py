@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
 
 from mnemon_server.domain.archive import ArchivedRecord, ArchiveHeader, ExportSelection, ExportSummary, VectorModel
 from mnemon_server.domain.changes import Change, ChangeFilter
@@ -38,7 +37,6 @@ EVENTS_MAX = 200
 LOG_MAX = 1_000
 
 log = logging.getLogger(__name__)
-Item = TypeVar("Item")
 ExportMessage = ArchiveHeader | list[ArchivedRecord] | ExportSummary
 """One message of an export: the header first, then records, the summary last."""
 
@@ -120,7 +118,7 @@ class Export:
 
     async def _read(self, kind: RecordKind, documents: Sequence[Document]) -> AsyncIterator[list[ArchivedRecord]]:
         """Records with their vectors as they are now, a message at a time; those that are gone are left out."""
-        for run in _runs(documents, _weight):
+        for run in _runs(documents):
             ids = [document.doc_id for document in run]
             if records := await self._offload(self._archived, kind, ids):
                 yield records
@@ -252,20 +250,16 @@ def _bytes(document: Document) -> int:
     return len(document.content) + sum(map(len, texts))
 
 
-def _weight(document: Document) -> tuple[int, int]:
-    return _bytes(document), len(document.passages)
-
-
-def _runs(items: Iterable[Item], weigh: Callable[[Item], tuple[int, int]]) -> Iterator[list[Item]]:
-    """The items in runs, each for one message of a good size; an item that is larger by itself is alone in its run."""
-    run: list[Item] = []
+def _runs(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """The documents in runs, each for one message of a good size; one that is larger by itself is alone in its run."""
+    run: list[Document] = []
     size = passages = 0
-    for item in items:
-        item_size, item_passages = weigh(item)
-        if run and (size + item_size > BYTES_MAX or passages + item_passages > PASSAGES_MAX):
+    for document in documents:
+        more, further = _bytes(document), len(document.passages)
+        if run and (size + more > BYTES_MAX or passages + further > PASSAGES_MAX):
             yield run
             run, size, passages = [], 0, 0
-        run.append(item)
-        size, passages = size + item_size, passages + item_passages
+        run.append(document)
+        size, passages = size + more, passages + further
     if run:
         yield run

@@ -1,7 +1,7 @@
 """The part of an import inside a transaction: it compares each record with the stored one of the same id."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,7 +14,6 @@ from mnemon_server.domain.errors import InvalidOperationError, MnemonError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, RecordKind
 from mnemon_server.domain.namespaces import decode_namespace
-from mnemon_server.domain.records import WriteOutcome
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, RecordStamps
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.facts.stored_form import has_expired
@@ -24,12 +23,6 @@ from mnemon_server.services.facts.writes import remove as remove_fact
 from mnemon_server.services.semantic.health import Capacity
 from mnemon_server.services.semantic.pruning import SUPERSEDED, prune_details
 from mnemon_server.services.writing.tombstones import erased_among, known_names
-
-_OUTCOMES: Mapping[WriteOutcome, ImportOutcome] = {
-    WriteOutcome.CREATED: ImportOutcome.CREATED,
-    WriteOutcome.REPLACED: ImportOutcome.REPLACED,
-    WriteOutcome.UNCHANGED: ImportOutcome.UNCHANGED,
-}
 
 Place = tuple[RecordKind, str]
 ImportResult = ImportOutcome | MnemonError
@@ -99,7 +92,7 @@ def _store(tx: VaultTransaction, each: Incoming, stored: Document | None, policy
     write = DocumentWrite(
         document=each.document, passages=each.passages or (), change=change, details=details, stamps=each.stamps
     )
-    return _OUTCOMES[tx.collection(COLLECTION_OF[each.kind]).put_document(write).outcome]
+    return ImportOutcome(tx.collection(COLLECTION_OF[each.kind]).put_document(write).outcome.value)
 
 
 def _is_over(stored: Document, each: Incoming, now: datetime) -> bool:

@@ -79,12 +79,8 @@ class BridgeExtraction:
         """Answers that could not be saved yet, by the keys of their batches."""
         self._not_before: dict[str, float] = {}
         self._held_until, self._failures = 0.0, 0
-        self._problem = ""
-
-    @property
-    def problem(self) -> str:
+        self.problem = ""
         """Why messages wait longer than until their batch ends; empty if they do not."""
-        return self._problem
 
     def wake(self) -> None:
         """Looks for batches again: there are new ones, or the policy changed."""
@@ -165,11 +161,11 @@ class BridgeExtraction:
         """The extractor to ask now."""
         mode, state = self._ledger.policy.extract, self._ledger.state
         if mode is ExtractMode.OFF or state.paused or state.suspension is not None:
-            self._problem = ""
+            self.problem = ""
             return None
         desk = self._extractors.desks.get(mode)
         if desk is None:
-            self._problem = f"the server has no {SETTINGS_OF_MODES[mode]}"
+            self.problem = f"the server has no {SETTINGS_OF_MODES[mode]}"
         return desk
 
     def _delay_left_s(self, batch: PendingBatch) -> float:
@@ -192,7 +188,7 @@ class BridgeExtraction:
         except Exception as error:  # noqa: BLE001 - the batch is stored
             self._hold(error)
         else:
-            self._failures, self._problem = 0, ""
+            self._failures, self.problem = 0, ""
 
     async def _extract_once(self, desk: ExtractorDesk, batch: PendingBatch) -> None:
         if batch.key not in self._answers:
@@ -250,8 +246,8 @@ class BridgeExtraction:
         if self._held_until <= now:
             self._failures += 1
             is_known = isinstance(error, MnemonError)
-            self._problem = str(error) if is_known else "something failed; the log says what"
-            log.warning("bridge: the extraction waits: %s", self._problem, exc_info=None if is_known else error)
+            self.problem = str(error) if is_known else "something failed; the log says what"
+            log.warning("bridge: the extraction waits: %s", self.problem, exc_info=None if is_known else error)
             wait_s = error.retry_after_s if isinstance(error, BudgetSpentError) else self._delay_s(self._failures)
             self._held_until = now + min(wait_s, RETRY_MAX_S)
         return self._held_until - now

@@ -35,17 +35,14 @@ class BridgeLedger:
         self._offload = offload
         self._lock = asyncio.Lock()
         self._kept: _Kept | None = None
-        self._kept_position = self._version = 0
+        self._kept_position = 0
+        self.version = 0
+        """Increases whenever anything but the bridge itself changed, or may have changed, the state or the policy."""
         self.state = State()
         """Its positions may be ahead of the stored ones: nothing happened in between."""
         self.policy = RoutingPolicy()
         self.was_loaded = False
         """Whether state and policy were ever read; someone else may have changed them since."""
-
-    @property
-    def version(self) -> int:
-        """Increases whenever anything but the bridge itself changed, or may have changed, the state or the policy."""
-        return self._version
 
     def move(self, **progress: Any) -> None:
         """Notes in memory that there was nothing to do up to some positions; `keep` stores them."""
@@ -67,7 +64,7 @@ class BridgeLedger:
             and the errors of the program and of a transaction.
         """
         async with self._lock:
-            if version != self._version or self._kept is None:
+            if version != self.version or self._kept is None:
                 raise ChangedError
             await self._write(program)
 
@@ -84,7 +81,7 @@ class BridgeLedger:
                 await self._load()
                 with suppress(ChangedError):
                     receipt = await self._write(program, answer, request)
-                    self._version += 1
+                    self.version += 1
                     return receipt
 
     async def update_policy(
@@ -113,7 +110,7 @@ class BridgeLedger:
     async def _load(self) -> None:
         if self._kept is None:
             self._take(await self._offload(_read, self._vault))
-            self._version += 1
+            self.version += 1
             self.was_loaded = True
 
     async def _write(

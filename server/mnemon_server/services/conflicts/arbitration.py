@@ -18,7 +18,7 @@ from mnemon_server.domain.conflicts import (
     Factor,
 )
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.services.conflicts.signals import TOLERANCE
+from mnemon_server.services.conflicts.signals import TOLERANCE, share
 
 RECENCY_HALF_LIFE = timedelta(hours=24)
 """The lead at which the recency of the older statement counts half; also the lead at which recency is certain."""
@@ -179,13 +179,13 @@ def _keep(
 def _factors(
     candidate: SemanticMemory, existing: SemanticMemory, config: ArbitrationConfig, similarity: float | None
 ) -> tuple[Factor, ...]:
-    semantic = _share(similarity or 0.0)
+    semantic = share(similarity or 0.0)
     values = {
         "importance": (_importance(candidate), _importance(existing)),
         "recency": _recencies(_lead(candidate, existing)),
         "source": (
-            _share(source_priority(candidate.source, config.source_priority) / SOURCE_PRIORITY_MAX),
-            _share(source_priority(existing.source, config.source_priority) / SOURCE_PRIORITY_MAX),
+            share(source_priority(candidate.source, config.source_priority) / SOURCE_PRIORITY_MAX),
+            share(source_priority(existing.source, config.source_priority) / SOURCE_PRIORITY_MAX),
         ),
         "semantic": (semantic, semantic),
     }
@@ -217,10 +217,6 @@ def _named_source(source: str, priorities: Mapping[str, float]) -> str:
     """A source and its priority. Only configured sources are named: a reason must not contain text of a user."""
     name = source if source in priorities else "another"
     return f"{name} ({source_priority(source, priorities):g})"
-
-
-def _share(value: float) -> float:
-    return min(1.0, max(0.0, value))
 
 
 def _span(time: timedelta) -> str:

@@ -1,7 +1,7 @@
 """The conflict service: finds, arbitrates, previews and merges conflicts, lists decisions and undoes them."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from mnemon_server.domain.conflicts import (
     Decision,
     MergeStatistics,
 )
-from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.errors import FieldViolation, MnemonError
 from mnemon_server.domain.records import PageOf, RequestKey
 from mnemon_server.domain.rules import RULE_NAME_BYTES_MAX, ResolvedRule, RuleDict
 from mnemon_server.domain.semantic import (
@@ -47,12 +47,7 @@ from mnemon_server.services.conflicts.judging import Advisor
 from mnemon_server.services.conflicts.merges import MergeTerms, merge_stored, merge_unstored
 from mnemon_server.services.conflicts.plans import Plan, find_rule, plan_save, preview_plan
 from mnemon_server.services.conflicts.signals import compare
-from mnemon_server.services.conflicts.statements import (
-    Statements,
-    find_statement,
-    pair_violations,
-    reference_violations,
-)
+from mnemon_server.services.conflicts.statements import find_statement, pair_violations, reference_violations
 from mnemon_server.services.conflicts.undo import find_decision, unmerge
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.rules.overrides import overridden
@@ -61,7 +56,7 @@ from mnemon_server.services.semantic.checks import refuse_other_scope, statement
 from mnemon_server.services.semantic.decisions import decision_filter, stored_decision
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import given_statement, to_semantic
-from mnemon_server.services.semantic.vectors import is_read
+from mnemon_server.services.semantic.vectors import is_read, vectors_of
 from mnemon_server.services.writing.writes import request_key, vector_violations
 
 READER_THREADS = 4
@@ -93,9 +88,7 @@ class ConflictStore:
         self._advisor = advisor
         self._vault = vault
         self._records, self._decisions = vault.collection(SEMANTIC), vault.collection(DECISIONS)
-        self._statements = Statements(
-            self._records, self._embedder, clock=self._clock, offload=self._offload, bounds=bounds
-        )
+        self._bounds = bounds
 
     def over(self, vault: Vault, bounds: Bounds) -> "ConflictStore":
         """The same store over the part of the vault within bounds, with all rules. It shares the threads; close this
@@ -130,12 +123,12 @@ class ConflictStore:
                 *_limit_violations(limit),
             ]
         )
-        memory = await self._statements.find(candidate)
+        memory = await self._find(candidate)
         resolved = await self._offload(self._rule, rule, memory, "detection", detection)
         config = resolved.detection
         is_comparable = memory.embedding is not None or is_read(self._embedder, memory.content)
         if is_comparable and not config.signals.isdisjoint(BY_VECTOR):
-            [memory] = await self._statements.embedded([memory])
+            [memory] = await self._embedded([memory])
         found = await self._offload(find_conflicts, self._records, memory, config, limit=limit)
         conflicts = tuple(opponent.conflict for opponent in found.opponents)
         return Detected(conflicts, found.total_count, resolved.name)
@@ -158,10 +151,10 @@ class ConflictStore:
                 *text_violations(rule, "rule", RULE_NAME_BYTES_MAX),
             ]
         )
-        new, known = await self._statements.find(candidate), await self._statements.find(existing)
+        new, known = await self._find(candidate), await self._find(existing)
         refuse_other_scope(known, new, "existing", "candidate")
         resolved = await self._offload(self._rule, rule, new, "arbitration", arbitration)
-        new, known = await self._statements.embedded([new, known])
+        new, known = await self._embedded([new, known])
         similarity = compare(new, known).similarity
         return Arbitrated(arbitrate(new, known, resolved.arbitration, similarity=similarity), resolved.name)
 
@@ -180,7 +173,7 @@ class ConflictStore:
                 *text_violations(rule, "rule", RULE_NAME_BYTES_MAX),
             ]
         )
-        [embedded] = await self._statements.embedded([replace(self._statements.owned(memory), memory_id="")])
+        [embedded] = await self._embedded([replace(self._owned(memory), memory_id="")])
         vector = np.array(embedded.embedding, np.float32)
         new = NewSemantic(
             memory=given_statement(embedded),
@@ -250,7 +243,7 @@ class ConflictStore:
                 self._merge_again,
                 request_key(request_id, "merge", named, rule, changes),
             )
-        one, other = await self._statements.find(first), await self._statements.find(second)
+        one, other = await self._find(first), await self._find(second)
         return await self._offload(lambda: merge_unstored(self._rules.rules_in(), one, other, terms))
 
     async def unmerge(self, *, memory_id: str = "", decision_id: str = "", request_id: str = "") -> Unmerged:
@@ -272,6 +265,31 @@ class ConflictStore:
     async def aclose(self) -> None:
         """Waits for the reads that have begun; calls after it fail. The vault stays open."""
         await self._offload.aclose()
+
+    async def _find(self, reference: MemoryRef) -> SemanticMemory:
+        """The statement: a stored one with its vector, or a given one as a save would store it now.
+
+        Raises MemoryNotFoundError or RevisionMismatchError for a stored one, PermissionDeniedError for a given one.
+        """
+        if reference.memory is None:
+            return await self._offload(find_statement, self._records, reference.memory_id, reference.expected_revision)
+        memory = self._owned(given_statement(reference.memory))
+        return replace(memory, create_time=memory.create_time or self._clock())
+
+    def _owned(self, memory: SemanticMemory) -> SemanticMemory:
+        """A given statement as its save would own it. PermissionDeniedError if it would be another user's."""
+        return replace(memory, scope=self._bounds.owned(memory.scope)) if self._bounds else memory
+
+    async def _embedded(self, memories: Sequence[SemanticMemory]) -> list[SemanticMemory]:
+        """The statements with their vectors, of unit length. Raises the errors of EmbeddingBatcher."""
+        given = [memory.embedding for memory in memories]
+        vectors = await vectors_of(self._embedder, [memory.content for memory in memories], given)
+        embedded = []
+        for memory, vector in zip(memories, vectors, strict=True):
+            if isinstance(vector, MnemonError):
+                raise vector
+            embedded.append(replace(memory, embedding=tuple(vector.tolist())))
+        return embedded
 
     async def _change(
         self,

@@ -83,7 +83,8 @@ class Comparison:
 
     similarity: float | None
     """Cosine, -1 to 1."""
-    shared_terms: int
+    keywords: tuple[str, ...]
+    """The terms that both have, sorted."""
     smaller_terms: int
     """The number of terms of the side that has fewer."""
     time_delta: timedelta | None
@@ -102,11 +103,11 @@ def compare(
 
     They are unrelated unless the relation model gives the other relations a probability above `related_above`.
     """
-    ours, theirs = _terms(candidate), _terms(existing)
+    ours, theirs = (terms_of(each.keywords, each.content) for each in (candidate, existing))
     similarity = _cosine(candidate.embedding, existing.embedding)
     return Comparison(
         similarity=similarity,
-        shared_terms=len(ours & theirs),
+        keywords=tuple(sorted(ours & theirs)),
         smaller_terms=min(len(ours), len(theirs)),
         time_delta=_time_delta(candidate, existing),
         importance_delta=_importance_delta(candidate, existing),
@@ -114,21 +115,14 @@ def compare(
     )
 
 
-def shared_keywords(candidate: SemanticMemory, existing: SemanticMemory) -> tuple[str, ...]:
-    """The terms that both have, sorted."""
-    return tuple(sorted(_terms(candidate) & _terms(existing)))
-
-
-def signals_of(
-    comparison: Comparison, config: DetectionConfig, *, keywords: tuple[str, ...] = ()
-) -> tuple[Signal, ...]:
+def signals_of(comparison: Comparison, config: DetectionConfig) -> tuple[Signal, ...]:
     """The signals that fire, at most one of each type, in the order of SignalType.
 
-    The keyword signal names `keywords`. Thresholds must be exceeded; the time window includes its ends.
+    Thresholds must be exceeded; the time window includes its ends.
     """
     fired = (
         _semantic(comparison, config),
-        _keyword(comparison, config, keywords),
+        _keyword(comparison, config),
         _time(comparison, config),
         _importance(comparison, config),
         _related(comparison, config),
@@ -168,7 +162,7 @@ def detect(
     if candidate.scope.user != existing.scope.user or (candidate.memory_id == existing.memory_id != ""):
         return None
     comparison = compare(candidate, existing, judged=judged, related_above=config.relation_threshold)
-    signals = signals_of(comparison, config, keywords=shared_keywords(candidate, existing))
+    signals = signals_of(comparison, config)
     if config.deciding_signals.isdisjoint(signal.type for signal in signals):
         return None
     return Conflict(existing.memory_id, signals, severity(signals), comparison.relation)
@@ -183,15 +177,15 @@ def _semantic(comparison: Comparison, config: DetectionConfig) -> Signal | None:
     cosine, bound = comparison.similarity, config.semantic_threshold
     if cosine is None or not exceeds(cosine, bound):
         return None
-    return Signal(SignalType.SEMANTIC, _share(cosine), bound)
+    return Signal(SignalType.SEMANTIC, share(cosine), bound)
 
 
-def _keyword(comparison: Comparison, config: DetectionConfig, keywords: tuple[str, ...]) -> Signal | None:
-    bound = config.keyword_threshold
+def _keyword(comparison: Comparison, config: DetectionConfig) -> Signal | None:
+    keywords, bound = comparison.keywords, config.keyword_threshold
     if not comparison.smaller_terms:
         return None
-    overlap = comparison.shared_terms / comparison.smaller_terms
-    return Signal(SignalType.KEYWORD, _share(overlap), bound, keywords=keywords) if exceeds(overlap, bound) else None
+    overlap = len(keywords) / comparison.smaller_terms
+    return Signal(SignalType.KEYWORD, share(overlap), bound, keywords=keywords) if exceeds(overlap, bound) else None
 
 
 def _time(comparison: Comparison, config: DetectionConfig) -> Signal | None:
@@ -200,7 +194,7 @@ def _time(comparison: Comparison, config: DetectionConfig) -> Signal | None:
         return None
     # A window of length 0 contains only the same moment.
     score = 1.0 - delta / window if window else 1.0
-    return Signal(SignalType.TIME, _share(score), window.total_seconds(), time_delta=delta)
+    return Signal(SignalType.TIME, share(score), window.total_seconds(), time_delta=delta)
 
 
 def _importance(comparison: Comparison, config: DetectionConfig) -> Signal | None:
@@ -208,7 +202,7 @@ def _importance(comparison: Comparison, config: DetectionConfig) -> Signal | Non
     if delta is None or not exceeds(delta, bound):
         return None
     score = delta / (1.0 - bound) if bound < 1.0 else 1.0
-    return Signal(SignalType.IMPORTANCE, _share(score), bound, importance_delta=delta)
+    return Signal(SignalType.IMPORTANCE, share(score), bound, importance_delta=delta)
 
 
 def _related(comparison: Comparison, config: DetectionConfig) -> Signal | None:
@@ -218,15 +212,12 @@ def _related(comparison: Comparison, config: DetectionConfig) -> Signal | None:
         return None
     if comparison.similarity is None or not exceeds(comparison.similarity, RELATION_SIMILARITY_MIN):
         return None
-    return Signal(SignalType.RELATION, _share(relation.related), bound)
+    return Signal(SignalType.RELATION, share(relation.related), bound)
 
 
-def _share(score: float) -> float:
+def share(score: float) -> float:
+    """The score, within 0 to 1."""
     return min(1.0, max(0.0, score))
-
-
-def _terms(memory: SemanticMemory) -> frozenset[str]:
-    return terms_of(memory.keywords, memory.content)
 
 
 def _relation(

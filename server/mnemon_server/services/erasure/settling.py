@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 from mnemon_server.domain.backup import BackupError, parse_manifest
 from mnemon_server.domain.collections import MEMORIES
@@ -67,17 +68,11 @@ class Settling:
 
         A read that began before, and is still going on, keeps the pages that it may need.
         """
-        first = left = self._pending()
-        async with asyncio.timeout(None) as limit:
-            limit.reschedule(asyncio.get_running_loop().time() + PENDING_MAX_S)
-            try:
-                while (left := self._pending()) > 0:
-                    first = max(first, left)
-                    report(first - left, first)
-                    await asyncio.sleep(POLL_S)
-            except asyncio.CancelledError:
-                if not limit.expired():
-                    raise
+        first, ends = 0, monotonic() + PENDING_MAX_S
+        while (left := self._pending()) > 0 and monotonic() < ends:
+            first = max(first, left)
+            report(first - left, first)
+            await asyncio.sleep(POLL_S)
         return left
 
     def _pending(self) -> int:

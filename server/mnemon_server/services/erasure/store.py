@@ -83,21 +83,16 @@ def erasure_violations(request: ErasureRequest) -> Iterator[FieldViolation]:
     yield from request_id_violations(request.request_id)
     if target.where is not None:
         yield from _filter_violations(target.where)
-        if request.revoke_keys:
-            yield FieldViolation(
-                "revoke_keys", "must be left out with a filter: keys are bound to users and namespaces"
-            )
     elif target.source is not None:
         yield from _source_violations(target.source)
-        if request.revoke_keys:
-            yield FieldViolation(
-                "revoke_keys", "must be left out with an origin: keys are bound to users and namespaces"
-            )
     elif target.namespace is None and not target.user:
         yield FieldViolation("target", "is required: set user, namespace, origin or filter")
     else:
         # A blank user, whom an earlier version stored, can be erased.
         yield from text_violations(target.user, "user", SCOPE_BYTES_MAX)
+    other = "a filter" if target.where is not None else "an origin" if target.source is not None else ""
+    if other and request.revoke_keys:
+        yield FieldViolation("revoke_keys", f"must be left out with {other}: keys are bound to users and namespaces")
 
 
 def _source_violations(source: Provenance) -> Iterator[FieldViolation]:

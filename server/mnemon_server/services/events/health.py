@@ -1,6 +1,6 @@
 """The health of the timeline: whether events are stored, and fast enough, and what else is wrong. Logs the problems."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 from mnemon_server.domain.changes import ChangeType
@@ -26,6 +26,8 @@ SUBJECT = Subject(
     recovered="the timeline is healthy again",
 )
 STORAGE, LATENCY = "storage", "latency"
+FREE_SPACE = "free space on the disk, or prune events that are no longer needed"
+CHECK_DISK = "check the disk; the records are opened again as soon as it works"
 
 
 class EventsHealth:
@@ -94,22 +96,11 @@ class EventsHealth:
             for reporter in self._unheard & self._signal.told
         ]
         if self._failure is not None:
-            found.append(
-                Problem(STORAGE, f"events cannot be stored: {self._failure}", _remedy(self._failure), CRITICAL)
-            )
+            remedy = FREE_SPACE if isinstance(self._failure, StorageFullError) else CHECK_DISK
+            found.append(Problem(STORAGE, f"events cannot be stored: {self._failure}", remedy, CRITICAL))
         if self._pressure.holds_back:
             slow = f"storing an event takes longer than the target of {self._pressure.target_s:g} s"
             found.append(
                 Problem(LATENCY, slow, "give the server a faster disk or more cores, or record less at a time")
             )
         return found
-
-
-def _remedy(failure: MnemonError) -> str:
-    return _REMEDIES[StorageFullError if isinstance(failure, StorageFullError) else StorageFailedError]
-
-
-_REMEDIES: Mapping[type[MnemonError], str] = {
-    StorageFullError: "free space on the disk, or prune events that are no longer needed",
-    StorageFailedError: "check the disk; the records are opened again as soon as it works",
-}

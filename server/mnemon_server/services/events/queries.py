@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +30,6 @@ from mnemon_server.services.search.rankings import nearest, timed_search
 from mnemon_server.services.search.reranking import DEPTH, Ranker
 
 PAGE_STEP = 50
-
-
-class Found(NamedTuple):
-    """The events that match a text best, with their scores."""
-
-    events: tuple[StoredEvent, ...]
-    fits: tuple[EventScore, ...]
-    truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +113,22 @@ class EventQueries:
         total = max(self._events.count(EVERYTHING), in_context)
         return _Counts(total, in_context, in_window, in_window - matching)
 
-    def _read_best(self, scores: TextScores, limit: int) -> Found:
+    def _read_best(
+        self, scores: TextScores, limit: int
+    ) -> tuple[tuple[StoredEvent, ...], tuple[EventScore, ...], bool]:
+        """The best events, their scores, and whether further ones do not fit."""
         events: list[StoredEvent] = []
         fits: list[EventScore] = []
         size = 0
         for event, fit in self._read_in_turn(scores, limit):
             size += len(event.body)
             if size > PAGE_BYTES_MAX and events:
-                return Found(tuple(events), tuple(fits), truncated=True)
+                return tuple(events), tuple(fits), True
             events.append(event)
             fits.append(fit)
             if len(events) == limit:
                 break
-        return Found(tuple(events), tuple(fits), truncated=False)
+        return tuple(events), tuple(fits), False
 
     def _read_in_turn(self, scores: TextScores, limit: int) -> Iterator[tuple[StoredEvent, EventScore]]:
         """Yields events, best first, and reads a few at a time. The next event takes the place of one pruned since."""

@@ -35,30 +35,18 @@ class ChangeTail:
         self._offload = offload
         self._committed = asyncio.Event()
         self._signalled = False
-        self._news = asyncio.Event()
+        self.news = asyncio.Event()
+        """Set when the next changes come. Get it before reading, so that no change is missed."""
         self._followers = 0
         self._pump: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
-        self._version = 0
+        self.version = 0
+        """Grows whenever new changes come."""
         self._changes: list[Change] = []
         self._floor: int | None = None
         self._head: int | None = None
-        self._head_time: datetime | None = None
-
-    @property
-    def news(self) -> asyncio.Event:
-        """An event that is set when the next changes come. Get it before reading, so that no change is missed."""
-        return self._news
-
-    @property
-    def head_time(self) -> datetime | None:
+        self.head_time: datetime | None = None
         """The commit time of the newest change that was read."""
-        return self._head_time
-
-    @property
-    def version(self) -> int:
-        """Grows whenever new changes come."""
-        return self._version
 
     def covers(self, position: int) -> bool:
         """Whether the tail has all changes after the position; otherwise they must be read from the log.
@@ -148,7 +136,7 @@ class ChangeTail:
             self._reset(await self._offload(self._log.state))
         elif news.changes:
             self._changes += news.changes
-            self._head, self._head_time = news.position, news.changes[-1].time
+            self._head, self.head_time = news.position, news.changes[-1].time
             self._drop_oldest()
         else:
             return
@@ -162,11 +150,11 @@ class ChangeTail:
     def _reset(self, state: ChangeLogState | None) -> None:
         self._changes = []
         self._floor = self._head = state.head if state else None
-        self._head_time = state.head_time if state else None
+        self.head_time = state.head_time if state else None
 
     def _notify(self) -> None:
-        self._version += 1
-        news, self._news = self._news, asyncio.Event()
+        self.version += 1
+        news, self.news = self.news, asyncio.Event()
         news.set()
 
 

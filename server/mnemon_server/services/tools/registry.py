@@ -54,7 +54,7 @@ class ToolRegistry:
         self._forwarded: dict[str, ForwardedTool] = {}
         self._unoffered: dict[str, UnofferedTool] = {}
         self._endpoints: list[ToolEndpoint] = []
-        for tool, endpoint in tools:
+        for tool, endpoint in sorted(tools, key=lambda pair: pair[0].name):
             self._endpoints.append(endpoint)
             if tool.name in (*self._forwarded, *self._unoffered, *MEMORY_TOOLS):
                 raise ConfigurationError(f"the tool {tool.name!r} is defined twice; each needs its own name")
@@ -70,15 +70,15 @@ class ToolRegistry:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all tools: the memory tools, then the operator's tools, sorted by name."""
-        return (*MEMORY_TOOLS, *sorted(self._forwarded))
+        return (*MEMORY_TOOLS, *self._forwarded)
 
     def forwarded(self) -> tuple[ForwardedTool, ...]:
         """The operator's tools, sorted by name."""
-        return tuple(self._forwarded[name] for name in sorted(self._forwarded))
+        return tuple(self._forwarded.values())
 
     def unoffered(self) -> tuple[UnofferedTool, ...]:
         """The operator's tools that cannot be called, sorted by name."""
-        return tuple(self._unoffered[name] for name in sorted(self._unoffered))
+        return tuple(self._unoffered.values())
 
     def forwarded_tool(self, name: str) -> ForwardedTool:
         """The operator's tool with this name. Raises ToolNotFoundError if it does not exist."""

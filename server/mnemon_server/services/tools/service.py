@@ -19,7 +19,6 @@ from mnemon_server.domain.tool_calls import (
     Protocol,
     ProtocolStatistics,
     ToolCall,
-    VcpCommand,
 )
 from mnemon_server.domain.tools import (
     CALLS_MAX,
@@ -71,41 +70,27 @@ def planned_calls(calls: Iterable[ToolCall], schema_of: SchemaOf) -> Iterator[Pl
     """
     for call in calls:
         schema = schema_of(call.tool)
-        name = _name_of_command(schema)
-        if name and call.vcp is not None and call.vcp.commands:
-            for command in call.vcp.commands:
-                yield _planned(call, schema, _of_command(name, command), command.number)
-        else:
-            yield _planned(call, schema, _of_call(call, schema))
+        for number, arguments in _arguments(call, schema.names if schema is not None else ()):
+            if schema is not None and call.protocol is Protocol.VCP:
+                arguments = schema.from_texts(arguments)  # noqa: PLW2901 - the same, in other types
+            yield PlannedCall(call.id, call.tool, arguments, number)
+
+
+def _arguments(call: ToolCall, names: Sequence[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The arguments of each command with its number, or of the whole call with 0; `names` are those of the tool's."""
+    name = next((name for name in (ACTION, COMMAND) if name in names), "")
+    if name and call.vcp is not None and call.vcp.commands:
+        for command in call.vcp.commands:
+            yield command.number, {name: command.command, **command.parameters}
+    elif call.action and ACTION in names:
+        yield 0, {ACTION: call.action, **call.parameters}
+    else:
+        yield 0, call.parameters
 
 
 def derived_request_id(request_id: str, of: int | str) -> str:
     """The request id of a call with this number in a text, or of this caller; "" if it cannot be derived."""
     return text_digest(json.dumps([request_id, of])).hex() if request_id else ""
-
-
-def _planned(
-    call: ToolCall, schema: ArgumentSchema | None, arguments: Mapping[str, Any], command_number: int = 0
-) -> PlannedCall:
-    if schema is not None and call.protocol is Protocol.VCP:
-        arguments = schema.from_texts(arguments)
-    return PlannedCall(call.id, call.tool, arguments, command_number)
-
-
-def _of_call(call: ToolCall, schema: ArgumentSchema | None) -> Mapping[str, Any]:
-    if call.action and schema is not None and ACTION in schema.names:
-        return {ACTION: call.action, **call.parameters}
-    return call.parameters
-
-
-def _of_command(name: str, command: VcpCommand) -> Mapping[str, Any]:
-    return {name: command.command, **command.parameters}
-
-
-def _name_of_command(schema: ArgumentSchema | None) -> str:
-    """The argument that takes a command; "" if the tool has no such argument."""
-    names = schema.names if schema is not None else ()
-    return next((name for name in (ACTION, COMMAND) if name in names), "")
 
 
 _ACTIONS_FIELD = "context.actions_permitted"
@@ -207,7 +192,7 @@ class ToolRunner:
         planned = await self._offload(self._planned, parsed, request.context)
         results, pause = [], Pause()
         for number, call in enumerate(planned[:CALLS_MAX]):
-            results.append(await self._result(number, call, request, room))
+            results.append(_result_of(call, await self._outcome(number, call, request, room)))
             # A call that fails at once does not await anything.
             await pause.where_due()
         if len(planned) > CALLS_MAX:
@@ -225,9 +210,6 @@ class ToolRunner:
         if tool in MEMORY_TOOLS:
             return self._memory.schema(tool, context)
         return self._registry.forwarded_tool(tool).schema if tool in self._registry.names else None
-
-    async def _result(self, number: int, call: PlannedCall, request: ExecuteText, room: Room | None) -> ToolCallResult:
-        return _result_of(call, await self._outcome(number, call, request, room))
 
     async def _outcome(
         self, number: int, call: PlannedCall, request: ExecuteText, room: Room | None

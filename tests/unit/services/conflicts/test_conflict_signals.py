@@ -198,7 +198,7 @@ def test_dissimilar_statements_do_not_conflict_by_their_relation() -> None:
 @pytest.mark.parametrize(("one", "other"), [("The cat is on the table.", "The milk is on the shelf.")])
 def test_statements_that_share_only_stop_words_share_no_keywords(one: str, other: str) -> None:
     comparison = compare(statement(one), statement(other))
-    assert (comparison.shared_terms, comparison.smaller_terms) == (0, 2)
+    assert (comparison.keywords, comparison.smaller_terms) == ((), 2)
 
 
 @pytest.mark.parametrize("confidence", [0.0, 0.3, 0.6, 1.0])
