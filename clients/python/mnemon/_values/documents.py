@@ -377,7 +377,7 @@ class StoreHealth(JsonValue):
     pending: int
     """Committed changes that the vector database does not yet have."""
     latency_s: float | None
-    """Response time of the vector database; None if it did not answer."""
+    """Response time of the vector database; None if it did not answer, and for the local index."""
     removal_pending_count: int = 0
     """Records that were deleted or replaced, whose bytes may still be in the server's files."""
     removal_out_of_reach_count: int = 0

@@ -1288,7 +1288,7 @@ class CheckHealthResponse(_message.Message):
 
     @_builtins.property
     def latency(self) -> _duration_pb2.Duration:
-        """The response time of the vector database; unset if it did not answer."""
+        """The response time of the vector database; unset if it did not answer, and for the local index."""
 
     def __init__(
         self,

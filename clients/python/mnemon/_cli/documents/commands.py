@@ -277,6 +277,13 @@ def document_sheet(document: values.Document) -> RenderableType:
     return out.record_sheet(fields, document.metadata, document.content)
 
 
+def _latency(health: values.StoreHealth) -> str:
+    """Of a vector database; the local index is a part of the server."""
+    if health.latency_s is not None:
+        return f"{health.latency_s * 1000:.1f} ms"
+    return "no answer" if health.host else ""
+
+
 def health_table(health: values.StoreHealth) -> RenderableType:
     """The health of the store."""
     model = health.embedding_model
@@ -290,6 +297,6 @@ def health_table(health: values.StoreHealth) -> RenderableType:
             "passages": health.passage_count,
             "pending": health.pending,
             "being removed": out.removals(health.removal_pending_count, health.removal_out_of_reach_count),
-            "latency": "no answer" if health.latency_s is None else f"{health.latency_s * 1000:.1f} ms",
+            "latency": _latency(health),
         }
     )
