@@ -96,6 +96,11 @@ def test_deleting_asks_first_and_a_dry_run_only_counts(address: str, client: Cli
     [answer] = run_json(address, "facts", "delete", "user.ada", "--where", "n<2", "--yes")
     assert answer == {"deleted_count": 1, "dry_run": False}
     assert run(address, "facts", "delete", "user.ada", "--yes").stdout == "2 facts removed\n"
+    client.facts.put(ADA, "appointment", {"content": "The dentist, at 5 pm."})
+    for part in ("dentist", "5", '"5 pm"'):
+        done = run(address, "facts", "delete", "user.ada", "--where", f"content~{part}", "--dry-run")
+        assert (done.stderr, done.stdout) == ("", "1 fact would be removed\n")
+    assert run(address, "facts", "delete", "user.ada", "--where", "content~dentist", "-y").stdout == "1 fact removed\n"
     assert [each.key for each in client.facts.list(subtree=True)] == ["kept"]
     assert run(address, "facts", "delete", "user", "--below", "-y").stdout == "1 fact removed\n"
 

@@ -106,7 +106,8 @@ def test_a_list_is_remembered_after_two_hyphens(address: str, memory: Client, us
 
 def test_a_remembered_text_is_recalled_with_its_tags(address: str, memory: Client) -> None:
     options = ("--type", "preference", "--user", "ada", "--decay", "reinforceable", "--global", "--meta", "score=5")
-    memory_id = remembered(address, "Ada likes green tea.", *options)
+    memory_id = remembered(address, "Ada likes green tea.", *options, "--meta", "when=5 pm")
+    assert memory_id in run(address, "memories", "--where", "metadata.when~5").stdout
     remembered(address, "The report is due on Friday.", "--user", "bob")
 
     stored = memory.memories.get(memory_id)
@@ -115,7 +116,7 @@ def test_a_remembered_text_is_recalled_with_its_tags(address: str, memory: Clien
         "ada",
         "reinforceable",
         True,
-        {"score": 5},
+        {"score": 5, "when": "5 pm"},
     )
     shown = run(address, "remembered", "green tea", "--limit", "1", "--explain").stdout
     for part in ("Ada likes green tea.", memory_id, "type=preference", "user=ada", "100%", "words: green, tea"):
@@ -270,6 +271,7 @@ def test_health_reports_memories(address: str, memory: Client) -> None:
 
     assert shown.returncode == 0
     assert "1, and 0 forgotten" in shown.stdout
+    assert "no answer" not in shown.stdout
     assert (health["status"], health["memories"]["status"]) == ("healthy", "healthy")
     assert (health["document_count"], health["memories"]["memory_count"]) == (0, 1)
 

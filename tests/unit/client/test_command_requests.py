@@ -99,7 +99,6 @@ def test_options_set_how_strictly_a_text_is_parsed(tmp_path: Path) -> None:
         ("facts", "put", "user.ada", "tea", "--ttl", "2027-01-01"),
         ("facts", "get", "user.ada"),
         ("facts", "search", "tea", "--where", "score"),
-        ("facts", "search", "tea", "--where", "score=1", "--where", "score=2"),
         ("facts", "delete"),
         ("facts", "delete", "user.ada", "k", "--below"),
         ("facts", "delete", "user.ada", "k", "--dry-run"),

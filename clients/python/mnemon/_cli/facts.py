@@ -1,7 +1,6 @@
 """The commands for facts."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -16,31 +15,20 @@ from mnemon._cli.json_lines import FACT_LINES, read_records, store_lines
 from mnemon._cli.session import Session
 from mnemon._values import documents as values
 from mnemon._values import facts as fact_values
+from mnemon._values.filters import Condition, Filter
 from mnemon.shared.namespaces import namespace_text
 from mnemon.shared.terminal import counted, echo
 
 _SHOWN_CHARACTERS_MAX = 100
-_OPERATORS = {"=": "$eq", "!=": "$ne", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
-_COMPARISON = re.compile(r"([^=!<>]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
 
 
 # Options
 
 
-def _comparison(text: str) -> tuple[str, str, Any]:
-    field, operator, value = opt.split_comparison(text, _COMPARISON, "category=drinks or score>=3", _OPERATORS)
-    return field, _OPERATORS[operator], opt.typed(value)
-
-
-def _as_where(
-    context: click.Context, parameter: click.Parameter, comparisons: tuple[tuple[str, str, Any], ...]
-) -> dict[str, Any] | None:
-    where: dict[str, dict[str, Any]] = {}
-    for key, operator, value in comparisons:
-        if operator in where.setdefault(key, {}):
-            raise click.BadParameter(f"{key!r} is compared in the same way twice", context, parameter)
-        where[key][operator] = value
-    return where or None
+def _comparison(text: str) -> Filter:
+    """`KEY OPERATOR VALUE`, such as score>=3: the value has the type that it looks like."""
+    key, operator, value = opt.split_comparison(text, "category=drinks, score>=3 or content~tea")
+    return Condition(f"value.{key}", operator, (opt.compared(operator, value),))
 
 
 def _which_facts(command: opt.Command) -> opt.Command:
@@ -51,9 +39,9 @@ def _which_facts(command: opt.Command) -> opt.Command:
         type=_comparison,
         metavar="COMPARISON",
         multiple=True,
-        callback=_as_where,
-        help="Only facts for which this is true: category=drinks, score>=3; repeatable. != is also true of those "
-        "without the key.",
+        callback=lambda context, parameter, given: opt.joined(given) if given else None,
+        help="Only facts for which this is true: category=drinks, score>=3, content~tea; repeatable. != is also true "
+        "of those without the key.",
     )(command)
     return click.option("--below", "subtree", is_flag=True, help="Include the namespaces below it.")(command)
 

@@ -195,49 +195,53 @@ def _now_and(distance: timedelta, text: str) -> datetime:
         raise click.BadParameter(f"{text!r} is beyond the calendar") from None
 
 
-def split_comparison(
-    text: str, pattern: re.Pattern[str], example: str, operators: Iterable[str]
-) -> tuple[str, str, str]:
+def split_comparison(text: str, example: str) -> tuple[str, Operator, str]:
     """Field, operator and value of a comparison. A value that begins with an operator is an error, unless quoted."""
-    found = pattern.fullmatch(text)
+    found = _COMPARISON.fullmatch(text)
     if not found or found[3].lstrip()[:1] in ("=", "!", "<", ">", "~"):
         raise click.BadParameter(
-            f"{text!r} is not a comparison, such as {example}; the operators are {' '.join(operators)}; "
+            f"{text!r} is not a comparison, such as {example}; the operators are {' '.join(_OPERATORS)}; "
             'quotes force text: field="=text"'
         )
-    return found[1].strip(), found[2], found[3].strip()
+    return found[1].strip(), _OPERATORS[found[2]], found[3].strip()
+
+
+def compared(operator: Operator, text: str) -> FilterValue:
+    """The value to compare with, which has the type that it looks like; a part of a text is text: "~5" finds "5 pm"."""
+    found = typed(text)
+    return text if operator is Operator.CONTAINS and not isinstance(found, str) else found
 
 
 def comparison(text: str) -> Filter:
     """`FIELD OPERATOR VALUE`, such as metadata.score>=3. Metadata gets the type that it looks like, any other value
     the type of its field.
     """
-    example = "metadata.score>=3, agent!=claude or content~tea"
-    field, operator, value = split_comparison(text, _COMPARISON, example, _OPERATORS)
+    field, operator, value = split_comparison(text, "metadata.score>=3, agent!=claude or content~tea")
     if field in _TIME_FIELDS and (day := day_of(value)):
         return _on_day(field, operator, *day)
-    return Condition(field, _OPERATORS[operator], (_value(field, value),))
+    return Condition(field, operator, (_value(field, operator, value),))
 
 
-def _on_day(field: str, operator: str, first: datetime, last: datetime) -> Filter:
+def _on_day(field: str, operator: Operator, first: datetime, last: datetime) -> Filter:
     """The comparison of a time with a day, which is the span from its first to its last microsecond."""
     match operator:
-        case "=":
+        case Operator.EQ:
             return AllOf((Condition(field, Operator.GTE, (first,)), Condition(field, Operator.LTE, (last,))))
-        case "!=":
-            return Negation(_on_day(field, "=", first, last))
-    return Condition(field, _OPERATORS[operator], (last if operator in (">", "<=") else first,))
+        case Operator.NE:
+            return Negation(_on_day(field, Operator.EQ, first, last))
+    return Condition(field, operator, (last if operator in (Operator.GT, Operator.LTE) else first,))
 
 
-def _value(field: str, text: str) -> datetime | FilterValue:
+def _value(field: str, operator: Operator, text: str) -> datetime | FilterValue:
     if field in _TIME_FIELDS:
         return past(text)
-    found = typed(text)
+    found = compared(operator, text)
     is_typed = isinstance(found, str) or field.startswith("metadata.") or field in _OTHER_FIELDS
     return found if is_typed else text
 
 
-def _joined(comparisons: tuple[Filter, ...]) -> Filter:
+def joined(comparisons: tuple[Filter, ...]) -> Filter:
+    """The filter for which all comparisons are true."""
     return comparisons[0] if len(comparisons) == 1 else AllOf(comparisons)
 
 
@@ -463,7 +467,7 @@ def which_of(given: Mapping[str, Any], **names: str) -> dict[str, Any]:
     """The filters that are given, as keyword arguments of the client."""
     found = given_of(given)
     if "comparisons" in found:
-        found["where"] = _joined(found.pop("comparisons"))
+        found["where"] = joined(found.pop("comparisons"))
     if not found.get("filters", True):
         del found["filters"]
     return {names.get(name, name): value for name, value in found.items()}
