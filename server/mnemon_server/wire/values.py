@@ -10,6 +10,7 @@ from mnemon.v1 import common_pb2 as pb
 
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.documents import HealthStatus
+from mnemon_server.domain.events import WindowDiagnostics
 from mnemon_server.domain.records import (
     METADATA_LIST_MAX,
     AckLevel,
@@ -23,6 +24,7 @@ from mnemon_server.domain.records import (
     WriteOutcome,
     WriteReceipt,
 )
+from mnemon_server.domain.semantic import SimilarityDiagnostics
 from mnemon_server.wire.enums import members_of, numbers_of
 
 ACK_LEVELS = members_of(pb.AckLevel, AckLevel, AckLevel.DURABLE)
@@ -36,6 +38,12 @@ STATES_TO_PB: Mapping[HealthStatus, pb.State.ValueType] = {
     HealthStatus.UNHEALTHY: pb.STATE_UNAVAILABLE,
 }
 _NO_SCOPE = Scope()
+_COUNTED = tuple(
+    field.name
+    for field in pb.SearchDiagnostics.DESCRIPTOR.fields
+    if not (field.has_presence or field.enum_type is not None)
+)
+"""The plain fields; each kind of search has some of them."""
 _OUTCOMES_TO_PB = numbers_of(pb.WriteOutcome, WriteOutcome)
 
 
@@ -182,19 +190,20 @@ def fill_relevance(target: pb.SearchDiagnostics, relevance: Relevance | None) ->
     target.nothing_relevant = relevance.is_low
 
 
-def diagnostics_to_pb(diagnostics: SearchDiagnostics) -> pb.SearchDiagnostics:
-    """The search diagnostics, as a message."""
-    message = pb.SearchDiagnostics(
-        mode=SEARCH_MODES_TO_PB[diagnostics.mode],
-        exact=diagnostics.exact,
-        total_candidates=diagnostics.total_candidates,
-        scanned=diagnostics.scanned,
-        pending=diagnostics.pending,
-        degraded=diagnostics.degraded,
-        duration=duration_to_pb(diagnostics.duration_s),
-    )
-    fill_relevance(message, diagnostics.relevance)
-    return message
+def fill_diagnostics(
+    target: pb.SearchDiagnostics, diagnostics: SearchDiagnostics | SimilarityDiagnostics | WindowDiagnostics
+) -> pb.SearchDiagnostics:
+    """Writes how a search was carried out into a message, and returns that."""
+    for name in _COUNTED:
+        if count := getattr(diagnostics, name, 0):
+            setattr(target, name, count)
+    if isinstance(diagnostics, WindowDiagnostics):
+        target.total_candidates = diagnostics.total_scanned
+    if diagnostics.mode is not None:
+        target.mode = SEARCH_MODES_TO_PB[diagnostics.mode]
+    target.duration.CopyFrom(duration_to_pb(diagnostics.duration_s))
+    fill_relevance(target, diagnostics.relevance)
+    return target
 
 
 def _fill_value(target: pb.MetadataValue, value: MetadataValue) -> None:

@@ -22,6 +22,7 @@ from mnemon_server.domain.records import PageOf, View
 from mnemon_server.services.background.offload import Pause
 from mnemon_server.transport.convert.archive import KINDS
 from mnemon_server.transport.convert.recall import answer_to_pb, read_tokenizer
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_min_trust
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.convert.shared.several import fill_each
@@ -125,15 +126,13 @@ def conversations_to_pb(page: ConversationPage, next_page_token: str) -> pb.List
 
 async def context_to_pb(context: ConversationContext) -> pb.GetConversationContextResponse:
     """What to read before an answer; yields to other calls."""
-    message = pb.GetConversationContextResponse(
+    message = filled(
+        pb.GetConversationContextResponse(),
+        context,
         earlier_message_count=context.earlier_count,
-        summary=context.summary,
-        tokens=context.tokens,
-        tokenizer=context.tokenizer,
+        recall=await answer_to_pb(context.recall, View.STANDARD) if context.recall else None,
+        messages=(),
     )
-    fill_time(message.summary_time, context.summary_time)
-    if context.recall is not None:
-        message.recall.CopyFrom(await answer_to_pb(context.recall, View.STANDARD))
     await fill_each(message.messages, context.messages, _fill_message)
     return message
 

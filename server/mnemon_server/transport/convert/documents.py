@@ -40,7 +40,7 @@ from mnemon_server.wire.values import (
     SEARCH_MODES,
     STATES_TO_PB,
     VIEWS,
-    diagnostics_to_pb,
+    fill_diagnostics,
     fill_metadata,
     fill_scope,
     fill_score,
@@ -89,9 +89,8 @@ async def page_to_pb(page: DocumentPage, view: View, next_page_token: str) -> pb
 
 async def answer_to_pb(answer: SearchAnswer, view: View, *, truncated: bool = False) -> pb.SearchDocumentsResponse:
     """The answer to a search; yields to other calls."""
-    message = pb.SearchDocumentsResponse(
-        diagnostics=diagnostics_to_pb(answer.diagnostics), truncated=truncated, **filter_notes_to_pb(answer.filters)
-    )
+    message = pb.SearchDocumentsResponse(truncated=truncated, **filter_notes_to_pb(answer.filters))
+    fill_diagnostics(message.diagnostics, answer.diagnostics)
     message.diagnostics.returned = len(answer.results)
     await fill_each(message.results, answer.results, partial(_fill_match, view=view))
     return message

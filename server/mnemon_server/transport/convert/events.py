@@ -25,7 +25,6 @@ from mnemon_server.domain.events import (
     RangeSummary,
     RecordEvent,
     StoredEvent,
-    WindowDiagnostics,
     WindowPage,
     WindowQuery,
 )
@@ -45,10 +44,8 @@ from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
     SEARCH_MODES,
-    SEARCH_MODES_TO_PB,
     VIEWS,
-    duration_to_pb,
-    fill_relevance,
+    fill_diagnostics,
     fill_score,
     fill_time,
     scope_from_pb,
@@ -91,7 +88,7 @@ async def results_to_pb(outcomes: Sequence[EventReceipt | Failure]) -> pb.BulkRe
 def window_to_bytes(page: WindowPage, next_page_token: str, view: View = View.STANDARD) -> bytes:
     """A QueryWindowResponse: the events of a window, and how they were found."""
     message = pb.QueryWindowResponse(next_page_token=next_page_token, truncated=page.truncated)
-    fill_window_diagnostics(message.diagnostics, page.diagnostics)
+    fill_diagnostics(message.diagnostics, page.diagnostics)
     bodies = [event.body if view is not View.IDS else _id_alone(event) for event in page.events]
     fits = [_score_to_bytes(score) for score in page.scores] or [b""] * len(bodies)
     pieces = [
@@ -190,20 +187,6 @@ def _score_to_bytes(score: EventScore) -> bytes:
     message = pb.EventMatch()
     fill_score(message.score, score.relevance, vector=score.similarity, keyword=score.keyword)
     return message.SerializeToString()
-
-
-def fill_window_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: WindowDiagnostics) -> None:
-    """Writes the diagnostics of a window into the field of a message."""
-    target.exact = diagnostics.exact
-    target.total_candidates = diagnostics.total_scanned
-    target.filtered_by_context = diagnostics.filtered_by_context
-    target.filtered_by_window = diagnostics.filtered_by_window
-    target.returned = diagnostics.returned
-    target.duration.CopyFrom(duration_to_pb(diagnostics.duration_s))
-    if diagnostics.mode is not None:
-        target.mode = SEARCH_MODES_TO_PB[diagnostics.mode]
-    target.pending = diagnostics.pending
-    fill_relevance(target, diagnostics.relevance)
 
 
 _EVERYTHING = EventSelection()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 
+from mnemon.v1 import common_pb2
 from mnemon.v1 import facts_pb2 as pb
 
 from mnemon_server.domain.errors import InvalidArgumentError
@@ -56,7 +57,7 @@ from mnemon_server.wire.values import (
     ACK_LEVELS,
     SEARCH_MODES,
     VIEWS,
-    diagnostics_to_pb,
+    fill_diagnostics,
     fill_metadata,
     fill_receipt,
     fill_score,
@@ -207,7 +208,7 @@ async def answer_to_bytes(
     """A SearchFactsResponse; yields to other calls."""
     answer = AnswerBytes()
     pause = Pause()
-    diagnostics = diagnostics_to_pb(found.diagnostics)
+    diagnostics = fill_diagnostics(common_pb2.SearchDiagnostics(), found.diagnostics)
     for match in found.matches:
         if not answer.add(pb.SearchFactsResponse.RESULTS_FIELD_NUMBER, await match_in_pieces(match, view)):
             break

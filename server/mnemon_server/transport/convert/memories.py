@@ -55,7 +55,7 @@ from mnemon_server.wire.values import (
     SEARCH_MODES,
     STATES_TO_PB,
     VIEWS,
-    diagnostics_to_pb,
+    fill_diagnostics,
     fill_metadata,
     fill_receipt,
     fill_scope,
@@ -135,7 +135,8 @@ async def answer_to_pb(
     answer: MemorySearchAnswer, view: View = View.STANDARD, *, truncated: bool = False
 ) -> pb.SearchMemoriesResponse:
     """The answer to a search; yields to other calls."""
-    message = pb.SearchMemoriesResponse(diagnostics=diagnostics_to_pb(answer.diagnostics), truncated=truncated)
+    message = pb.SearchMemoriesResponse(truncated=truncated)
+    fill_diagnostics(message.diagnostics, answer.diagnostics)
     message.diagnostics.returned = len(answer.results)
     fill = _fill_ids if view is View.IDS else fill_memory
     pause = Pause()

@@ -2,7 +2,6 @@
 
 from mnemon.v1 import recall_pb2 as pb
 
-from mnemon_server.domain.events import WindowDiagnostics
 from mnemon_server.domain.recall import (
     KindDiagnostics,
     RecallAnswer,
@@ -13,17 +12,14 @@ from mnemon_server.domain.recall import (
     Tokenizer,
 )
 from mnemon_server.domain.records import SearchDiagnostics, View
-from mnemon_server.domain.semantic import SimilarityDiagnostics
 from mnemon_server.services.background.offload import Pause
 from mnemon_server.transport.convert.archive import KINDS, KINDS_TO_PB
-from mnemon_server.transport.convert.events import fill_window_diagnostics
-from mnemon_server.transport.convert.semantic import fill_similarity_diagnostics
 from mnemon_server.transport.convert.shared.filters import read_filter, read_min_trust
 from mnemon_server.transport.convert.shared.reader import Reader, vector_from_pb
 from mnemon_server.wire.values import (
     VIEWS,
-    diagnostics_to_pb,
     duration_to_pb,
+    fill_diagnostics,
     fill_metadata,
     fill_scope,
     fill_score,
@@ -126,12 +122,8 @@ def _fill_item(target: pb.RecallItem, item: RecallItem) -> None:
 
 def _diagnostics_to_pb(of_kind: KindDiagnostics) -> pb.RecallDiagnostics:
     message = pb.RecallDiagnostics(kind=KINDS_TO_PB[of_kind.kind], skipped=of_kind.skipped)
-    match of_kind.search:
-        case WindowDiagnostics() as search:
-            fill_window_diagnostics(message.search, search)
-        case SimilarityDiagnostics() as search:
-            fill_similarity_diagnostics(message.search, search)
-        case SearchDiagnostics() as search:
-            message.search.CopyFrom(diagnostics_to_pb(search))
-            message.search.returned = of_kind.returned
+    if of_kind.search is not None:
+        fill_diagnostics(message.search, of_kind.search)
+    if isinstance(of_kind.search, SearchDiagnostics):
+        message.search.returned = of_kind.returned
     return message

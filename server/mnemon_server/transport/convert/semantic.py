@@ -1,6 +1,5 @@
 """The semantic memory service's requests and answers."""
 
-from mnemon.v1 import common_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
 from mnemon_server.domain.records import PageOf, View
@@ -16,7 +15,6 @@ from mnemon_server.domain.semantic import (
     SemanticFilter,
     SemanticMemory,
     SimilarAnswer,
-    SimilarityDiagnostics,
     SimilarQuery,
     Snapshot,
 )
@@ -33,12 +31,10 @@ from mnemon_server.transport.convert.shared.several import fill_each
 from mnemon_server.wire.enums import members_of
 from mnemon_server.wire.values import (
     SEARCH_MODES,
-    SEARCH_MODES_TO_PB,
     VIEWS,
-    duration_to_pb,
+    fill_diagnostics,
     fill_metadata,
     fill_receipt,
-    fill_relevance,
     fill_scope,
     fill_score,
     fill_time,
@@ -97,7 +93,7 @@ async def answer_to_pb(
 ) -> pb.SearchSimilarResponse:
     """The answer to a search; yields to other calls."""
     message = pb.SearchSimilarResponse(truncated=truncated)
-    fill_similarity_diagnostics(message.diagnostics, answer.diagnostics)
+    fill_diagnostics(message.diagnostics, answer.diagnostics)
     pause = Pause()
     for match in answer.results:
         target = message.results.add()
@@ -146,21 +142,6 @@ def fill_result(target: pb.SaveSemanticMemoryResult, saved: SavedSemantic) -> No
     message.duplicate = saved.duplicate
     if saved.decision is not None:
         message.decision_id = saved.decision.decision_id
-
-
-def fill_similarity_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: SimilarityDiagnostics) -> None:
-    """Writes the diagnostics of a search for statements into the field of a message."""
-    target.mode = SEARCH_MODES_TO_PB[diagnostics.mode]
-    target.total_candidates = diagnostics.total_candidates
-    target.filtered_by_context = diagnostics.filtered_by_context
-    target.filtered_by_window = diagnostics.filtered_by_window
-    target.filtered_by_threshold = diagnostics.filtered_by_threshold
-    target.matched_count = diagnostics.matched_count
-    target.filtered_count = diagnostics.filtered_count
-    target.returned = diagnostics.returned
-    target.exact = diagnostics.exact
-    target.duration.CopyFrom(duration_to_pb(diagnostics.duration_s))
-    fill_relevance(target, diagnostics.relevance)
 
 
 CONFLICT_POLICIES = members_of(pb.ConflictPolicy, ConflictPolicy, ConflictPolicy.IGNORE)
