@@ -17,7 +17,7 @@ from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expr
 from mnemon_server.domain.records import BulkDeleteReceipt, MetadataValue, RequestKey, Scope, WriteReceipt, value_type
 from mnemon_server.engines.bound.guard import BoundGuard
 from mnemon_server.engines.bound.writing import write_own
-from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
+from mnemon_server.engines.promises.records import DocumentReader, RecordEngine
 from mnemon_server.engines.promises.related import NONE_RELATED, RelatedDocuments, RelatedQuery
 from mnemon_server.engines.promises.values import (
     EXACT_BEST,
@@ -87,9 +87,7 @@ class Boundary:
             return None
         raise refused()
 
-    def related(
-        self, records: "RecordEngine | RecordTransaction", query: RelatedQuery, *, writing: bool = False
-    ) -> RelatedDocuments:
+    def related(self, records: DocumentReader, query: RelatedQuery, *, writing: bool = False) -> RelatedDocuments:
         """The related documents that exist for the caller, or that the caller may write as well."""
         scope = Scope(query.user, query.household, query.persona)
         scopes = self._bounds.scopes(writing=writing)
@@ -119,7 +117,7 @@ class Boundary:
     def admits(self, document: Document) -> bool:
         return self._bounds.admits(self._collection, document)
 
-    def admitted(self, records: "RecordEngine | RecordTransaction", doc_ids: Sequence[str]) -> set[str]:
+    def admitted(self, records: DocumentReader, doc_ids: Sequence[str]) -> set[str]:
         """The documents with these ids that exist for the caller."""
         named = Condition("id", Operator.IN, tuple(dict.fromkeys(doc_ids)))
         where = self.where(replace(_HIDDEN_TOO, expression=named))
@@ -144,7 +142,7 @@ class Boundary:
         self._bounds.check_change(document.scope)
         return True
 
-    def to_remove(self, records: "RecordEngine | RecordTransaction", where: RecordFilter) -> RecordFilter:
+    def to_remove(self, records: DocumentReader, where: RecordFilter) -> RecordFilter:
         """The filter for documents to remove. Raises PermissionDeniedError if the caller may not write one of them."""
         self.check_writable()
         writable, foreign = self._writable(where), self._bounds.foreign()

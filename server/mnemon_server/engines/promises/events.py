@@ -109,7 +109,7 @@ class EventEngine(Protocol):
     """The events of a vault, ordered by (time, id). Any thread may call any method; reads block.
 
     Reads see everything acknowledged before they began. Until the timeline is warm, all methods except `status`,
-    `is_warm`, `subscribe` and `close` raise IndexWarmingError. Data that was damaged on disk is never returned, and
+    `is_warm` and `close` raise IndexWarmingError. Data that was damaged on disk is never returned, and
     does not affect other data: a read that finds damage has the segment repaired, and answers with what remains.
     """
 

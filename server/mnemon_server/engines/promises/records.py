@@ -42,7 +42,38 @@ class WriteGuard(Protocol):
         """
 
 
-class RecordEngine(Protocol):
+class DocumentReader(Protocol):
+    """A collection, or one inside a running transaction."""
+
+    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+        """The documents with these ids, hidden ones included, in the given order; None for each that does not exist."""
+
+    def list_documents(self, where: RecordFilter, **page: Unpack[Page]) -> list[tuple[int, Document]]:
+        """Up to `limit` matching documents with their positions, in the order of first indexing.
+
+        Replacing a document keeps its position, so pages neither repeat nor skip a document that exists throughout. The
+        first document that `fits` rejects ends the result.
+        """
+
+    def count_documents(self, where: RecordFilter) -> int:
+        """The number of matching documents."""
+
+    def sourced(self, scope: Scope) -> Scope:
+        """The scope with the origin that the caller's records get. Raises PermissionDeniedError for a foreign one."""
+
+    def may_change(self, scope: Scope) -> bool:
+        """Whether the caller may change records whose scope has this origin."""
+
+    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
+        """The documents of the query's user, household and persona, without hidden ones, that are related in one of its
+        ways, ordered by position.
+
+        Uses indexes. The result may contain further documents of that scope, and values may be off by rounding, so a
+        caller that needs exact bounds must compare again. Only for collections with `related` fields.
+        """
+
+
+class RecordEngine(DocumentReader, Protocol):
     """One collection of a vault: documents with their passages, vectors and keyword index.
 
     Any thread may call any method. Reads block, see everything acknowledged before they began, and are each consistent
@@ -115,23 +146,13 @@ class RecordEngine(Protocol):
         """Removes all matching documents in one transaction. Their changes share one commit."""
 
     def get_documents(self, doc_ids: Sequence[str], **parts: Unpack[Parts]) -> list[Document | None]:
-        """The documents with these ids, hidden ones included, in the given order; None for each that does not exist.
-
-        A document that `fits` rejects is None in the result.
-        """
+        """See DocumentReader. A document that `fits` rejects is None in the result, too."""
 
     def get_small_document(self, doc_id: str, *, fields_only: FieldsOnly = False) -> Document | None:
         """The document as `get_documents` returns it, but without passages. An event loop may call it: it does not wait
         for other reads, and reads at most SMALL_BYTES.
 
         None if the document is larger, does not exist or cannot be read: `get_documents` tells which.
-        """
-
-    def list_documents(self, where: RecordFilter, **page: Unpack[Page]) -> list[tuple[int, Document]]:
-        """Up to `limit` matching documents with their positions, in the order of first indexing.
-
-        Replacing a document keeps its position, so pages neither repeat nor skip a document that exists throughout. The
-        first document that `fits` rejects ends the result.
         """
 
     def distinct_texts(
@@ -142,9 +163,6 @@ class RecordEngine(Protocol):
         With `within`, only those from its first text on and below its second. Ignores hidden documents and empty texts.
         The cost depends on the number of texts within, not on the number of documents that share one.
         """
-
-    def count_documents(self, where: RecordFilter) -> int:
-        """The number of matching documents."""
 
     def has_metadata_key(self, key: str, *, like: MetadataValue | None = None) -> bool:
         """Whether any document has this metadata key; with `like`, whether any has it with a value of the same type."""
@@ -184,20 +202,6 @@ class RecordEngine(Protocol):
         words come from the searched passages only, so passages outside the search do not affect scores. Words of
         neighbouring passages count in part if there is evidence for it, see `keyword_context`. Any text is a valid
         query: no character has a special meaning. A collection without `words` returns nothing. `among` must ascend.
-        """
-
-    def sourced(self, scope: Scope) -> Scope:
-        """The scope with the origin that the caller's records get. Raises PermissionDeniedError for a foreign one."""
-
-    def may_change(self, scope: Scope) -> bool:
-        """Whether the caller may change records whose scope has this origin."""
-
-    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
-        """The documents of the query's user, household and persona, without hidden ones, that are related in one of its
-        ways, ordered by position.
-
-        Uses indexes. The result may contain further documents of that scope, and values may be off by rounding, so a
-        caller that needs exact bounds must compare again. Only for collections with `related` fields.
         """
 
     def save_snapshot(self) -> datetime | None:
@@ -264,35 +268,17 @@ class RecordEngine(Protocol):
         """
 
 
-class RecordTransaction(Protocol):
+class RecordTransaction(DocumentReader, Protocol):
     """One collection within a running transaction. Reads see committed data and the transaction's own writes.
 
     The methods do the same as those of RecordEngine, but immediately. Requests belong to the transaction: those of its
     writes must be None.
     """
 
-    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
-        """See RecordEngine."""
-
-    def list_documents(self, where: RecordFilter, **page: Unpack[Page]) -> list[tuple[int, Document]]:
-        """See RecordEngine."""
-
-    def count_documents(self, where: RecordFilter) -> int:
-        """See RecordEngine."""
-
     def count_all(self) -> int:
         """The number of documents that are not hidden, also of those outside of a caller's bounds: a limit of the vault
         holds for all.
         """
-
-    def sourced(self, scope: Scope) -> Scope:
-        """See RecordEngine."""
-
-    def may_change(self, scope: Scope) -> bool:
-        """See RecordEngine."""
-
-    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
-        """See RecordEngine."""
 
     def put_document(self, write: DocumentWrite) -> WriteReceipt:
         """See RecordEngine."""

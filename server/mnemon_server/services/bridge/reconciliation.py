@@ -21,7 +21,7 @@ from mnemon_server.domain.conflicts import ArbitrationAction, Decision
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import METADATA_PREFIX, AnyOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.promises.records import RecordTransaction
+from mnemon_server.engines.promises.records import DocumentReader, RecordTransaction
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.conflicts.superseding import restore, supersede
 from mnemon_server.services.semantic.decisions import stored_decision
@@ -30,7 +30,7 @@ from mnemon_server.services.semantic.event_linking import change
 from mnemon_server.services.semantic.event_links import PRUNED_KEY, is_bridged, links_of, with_links, without
 from mnemon_server.services.semantic.filters import among
 from mnemon_server.services.semantic.pruning import SUPERSEDED
-from mnemon_server.services.semantic.stored_form import DocumentReader, find_duplicate, to_semantic
+from mnemon_server.services.semantic.stored_form import find_duplicate, to_semantic
 
 IDS_STEP = 64
 """Ids looked up together. Each is a search in the index of metadata, and costs half a millisecond."""

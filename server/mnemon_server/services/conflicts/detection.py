@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.conflicts import Conflict, DetectionConfig, SignalType
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
+from mnemon_server.engines.promises.records import DocumentReader
 from mnemon_server.engines.promises.related import NO_TIME, RelatedDocuments, RelatedQuery
 from mnemon_server.services.conflicts.signals import RELATION_SIMILARITY_MIN, TOLERANCE, decide, detect
 from mnemon_server.services.semantic.resolver import NOT_JUDGED, Judged
@@ -102,10 +102,6 @@ BY_VECTOR = frozenset({SignalType.SEMANTIC, SignalType.RELATION})
 """The signals that compare embeddings."""
 
 
-Reader = RecordEngine | RecordTransaction
-"""What statements are read from."""
-
-
 @dataclass(frozen=True, slots=True)
 class Opponent:
     """A conflict, and the stored statement that conflicts."""
@@ -126,7 +122,7 @@ class Found:
 class Examined:
     """A candidate, and what it is compared with."""
 
-    reader: Reader
+    reader: DocumentReader
     candidate: SemanticMemory
     config: DetectionConfig
     deciding: bool
@@ -147,7 +143,7 @@ class Examined:
 
 
 def find_conflicts(
-    reader: Reader,
+    reader: DocumentReader,
     candidate: SemanticMemory,
     config: DetectionConfig,
     *,

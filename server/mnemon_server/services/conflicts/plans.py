@@ -14,8 +14,9 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.origins import may_settle
 from mnemon_server.domain.rules import ResolvedRule
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
+from mnemon_server.engines.promises.records import DocumentReader
 from mnemon_server.services.conflicts.arbitration import arbitrate, no_conflict
-from mnemon_server.services.conflicts.detection import Found, Reader, find_conflicts
+from mnemon_server.services.conflicts.detection import Found, find_conflicts
 from mnemon_server.services.conflicts.merging import Merged, merge
 from mnemon_server.services.conflicts.signals import compare
 from mnemon_server.services.rules.rule_set import RuleSet
@@ -57,7 +58,7 @@ class Plan:
         return tuple(opponent.conflict for opponent in self.found.opponents)
 
 
-def plan_save(reader: Reader, rules: RuleSet, new: NewSemantic, *, now: datetime) -> Plan:
+def plan_save(reader: DocumentReader, rules: RuleSet, new: NewSemantic, *, now: datetime) -> Plan:
     """The outcome of saving a statement at a time. RuleNotFoundError if the named rule does not exist."""
     candidate = as_candidate(new, now)
     candidate = replace(candidate, scope=reader.sourced(candidate.scope))
@@ -79,7 +80,7 @@ def plan_save(reader: Reader, rules: RuleSet, new: NewSemantic, *, now: datetime
     return Plan(candidate=candidate, rule=rule.name, found=found, settled=settled)
 
 
-def _may_change(reader: Reader, *statements: SemanticMemory) -> bool:
+def _may_change(reader: DocumentReader, *statements: SemanticMemory) -> bool:
     """Whether the caller may change statements with these origins; a new one may be from a source in quarantine."""
     return all(reader.may_change(each.scope) for each in statements)
 

@@ -9,8 +9,9 @@ from mnemon_server.domain.errors import (
 )
 from mnemon_server.domain.semantic import MemoryRef, SemanticMemory
 from mnemon_server.domain.validation import doc_id_violations, revision_violations
+from mnemon_server.engines.promises.records import DocumentReader
 from mnemon_server.services.semantic.checks import statement_violations
-from mnemon_server.services.semantic.stored_form import DocumentReader, to_semantic
+from mnemon_server.services.semantic.stored_form import to_semantic
 from mnemon_server.services.writing.writes import vector_violations
 
 

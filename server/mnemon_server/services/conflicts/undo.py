@@ -9,13 +9,13 @@ from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, D
 from mnemon_server.domain.errors import DecisionNotFoundError, InvalidOperationError, MemoryNotFoundError
 from mnemon_server.domain.filters import AllOf, Condition, NoneOf, Operator, RecordFilter
 from mnemon_server.domain.semantic import Unmerged
-from mnemon_server.engines.promises.records import RecordTransaction
+from mnemon_server.engines.promises.records import DocumentReader, RecordTransaction
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.conflicts.statements import find_statement
 from mnemon_server.services.conflicts.superseding import DecisionNotes, restore
 from mnemon_server.services.semantic.decisions import decisions_about, stored_decision
 from mnemon_server.services.semantic.pruning import UNMERGED, prune_details
-from mnemon_server.services.semantic.stored_form import DocumentReader, to_semantic
+from mnemon_server.services.semantic.stored_form import to_semantic
 
 
 def unmerge(tx: VaultTransaction, *, memory_id: str = "", decision_id: str = "") -> Unmerged:

@@ -15,11 +15,11 @@ from mnemon_server.domain.kinds import VERSIONED, RecordKind, versions_of
 from mnemon_server.domain.records import MetadataValue
 from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.promises.marks import runs_of
+from mnemon_server.engines.promises.records import DocumentReader
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.erasure.selection import ERASED_KINDS, PAGE, Selection, pages_of, pages_of_events
 from mnemon_server.services.semantic.decisions import ABOUT
 from mnemon_server.services.semantic.filters import among
-from mnemon_server.services.semantic.stored_form import DocumentReader
 from mnemon_server.services.writing.tombstones import Names
 from mnemon_server.wire.events import decode
 

@@ -10,11 +10,11 @@ from mnemon_server.domain.errors import MemoryNotFoundError, RevisionMismatchErr
 from mnemon_server.domain.filters import AnyOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.records import WriteOutcome
 from mnemon_server.domain.semantic import DeletedSemantic, SemanticFilter
+from mnemon_server.engines.promises.records import DocumentReader
 from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 from mnemon_server.services.semantic.decisions import ABOUT
 from mnemon_server.services.semantic.filters import among, record_filter
 from mnemon_server.services.semantic.pruning import prune_details
-from mnemon_server.services.semantic.stored_form import DocumentReader
 
 STEP = 500
 DETAILS = prune_details("deleted")

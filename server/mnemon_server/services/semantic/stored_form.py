@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import EPOCH, utc
@@ -12,14 +12,11 @@ from mnemon_server.domain.filters import AllOf, Condition, Operator, RecordFilte
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.semantic import LISTS, TEXTS, SavedSemantic, SemanticMemory
 from mnemon_server.domain.validation import normalised_metadata
-from mnemon_server.engines.promises.records import RecordEngine, RecordTransaction
+from mnemon_server.engines.promises.records import DocumentReader
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.terms import content_hash, terms_of
-
-DocumentReader: TypeAlias = RecordEngine | RecordTransaction
-"""Reads statements: a collection, or one inside a transaction."""
 
 
 def given_statement(memory: SemanticMemory) -> SemanticMemory:
