@@ -105,7 +105,7 @@ def record(
         raise click.UsageError(f"say {' and '.join(missing)}: what kind of event it is, and whose")
     receipt = session.client.timeline.add(content=text or "", metadata=metadata, **fields)
     outcome = "known already:" if receipt.duplicate else "recorded"
-    out.show(session, receipt, lambda receipt: f"{outcome} {receipt.event_id}")
+    out.show(session, receipt, f"{outcome} {receipt.event_id}")
 
 
 @click.command("timeline")

@@ -129,8 +129,7 @@ def put(
     elif value is not None:
         receipt = store.put(namespace, key, value, metadata=metadata, index=searched, ttl=ttl, mode=mode, **source)
         stored = out.one_line(json.dumps(value, ensure_ascii=False), _SHOWN_CHARACTERS_MAX).plain
-        said = f"stored {namespace_text(namespace)} {receipt.key}: {stored}"
-        out.show(session, receipt, lambda receipt: said)
+        out.show(session, receipt, f"stored {namespace_text(namespace)} {receipt.key}: {stored}")
 
 
 @facts.command()

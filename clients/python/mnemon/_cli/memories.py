@@ -85,7 +85,7 @@ def remember(
         raise click.UsageError("give the TEXT to remember, or --file with many; not both")
     if text is not None:
         memory = session.client.remember(text, metadata=metadata, ack=ack, **fields)
-        out.show(session, memory, lambda memory: f"remembered {memory.memory_id}")
+        out.show(session, memory, f"remembered {memory.memory_id}")
     elif path is not None:
         lines = read_records(path, MEMORY_LINES, fields, metadata)
         with store_lines(session, path, "remembering", ("remembered", "updated", "unchanged")) as report:

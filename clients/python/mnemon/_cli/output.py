@@ -131,19 +131,15 @@ def removals(pending: int, out_of_reach: int) -> str:
 
 
 def show(
-    session: Session,
-    answer: _Receipt,
-    render: Callable[[_Receipt], RenderableType | str],
-    *,
-    soft_wrap: bool = False,
+    session: Session, answer: _Receipt, said: Callable[[_Receipt], RenderableType] | str, *, soft_wrap: bool = False
 ) -> None:
-    """An answer as JSON, as a table, or as a sentence."""
+    """An answer as JSON, or else as a table or with a sentence."""
     if session.as_json:
         echo(answer.to_json())
-    elif isinstance(found := render(answer), str):
-        echo(found)
+    elif isinstance(said, str):
+        echo(said)
     else:
-        session.console.print(found, soft_wrap=soft_wrap)
+        session.console.print(said(answer), soft_wrap=soft_wrap)
 
 
 def show_list(

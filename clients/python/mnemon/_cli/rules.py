@@ -48,7 +48,7 @@ def show(session: Session, name: str, *, resolved: bool) -> None:
         return
     stored = session.client.rules.get(name)
     _warn(stored.warnings)
-    out.show(session, stored, lambda stored: _indented(stored.rule))
+    out.show(session, stored, _indented(stored.rule))
 
 
 @rules.command()
@@ -68,7 +68,7 @@ def load(session: Session, path: str, *, replace_all: bool, lenient: bool) -> No
     receipt = session.client.rules.load(_read_rules(path), replace_all=replace_all, lenient=lenient)
     _warn(receipt.warnings)
     said = f"{receipt.registered_count:,} new, {receipt.updated_count:,} changed, {receipt.deleted_count:,} removed"
-    out.show(session, receipt, lambda receipt: said)
+    out.show(session, receipt, said)
 
 
 @rules.command()
@@ -77,7 +77,7 @@ def load(session: Session, path: str, *, replace_all: bool, lenient: bool) -> No
 @json_option
 def delete(session: Session, name: str, *, force: bool) -> None:
     """Remove the rule NAME; exit code 1 if it does not exist."""
-    out.show(session, session.client.rules.delete(name, force=force), lambda receipt: f"deleted {name}")
+    out.show(session, session.client.rules.delete(name, force=force), f"deleted {name}")
 
 
 @rules.command()

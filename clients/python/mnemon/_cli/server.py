@@ -197,11 +197,9 @@ def _show_secret(made: KeySecret) -> None:
 def _key_line(key: ApiKey) -> str:
     used = f"last used {key.last_use_time:%Y-%m-%d %H:%M} UTC" if key.last_use_time else "never used"
     ends = f", ends {key.expire_time:%Y-%m-%d %H:%M} UTC" if key.expire_time else ""
-    users = f", users {' '.join(key.users)}" if key.users else ""
-    namespaces = f", namespaces {' '.join(key.namespaces)}" if key.namespaces else ""
-    origins = f", origins {' '.join(key.origins)}" if key.origins else ""
-    about = f"created {key.create_time:%Y-%m-%d}, {used}{ends}{users}{namespaces}{origins}"
-    return f"{key.key_id}  {key.role:8}  {key.name}  ({about})"
+    given = {"users": key.users, "namespaces": key.namespaces, "origins": key.origins}
+    bounds = "".join(f", {name} {' '.join(each)}" for name, each in given.items() if each)
+    return f"{key.key_id}  {key.role:8}  {key.name}  (created {key.create_time:%Y-%m-%d}, {used}{ends}{bounds})"
 
 
 # Tenants
@@ -356,8 +354,7 @@ def back_up(session: Session, folder: str, *, base: str | None, on_server: bool)
             bar.update(task, completed=progress.done_bytes, total=progress.total_bytes)
 
         made = _make(session, folder, base, report, on_server=on_server)
-    said = f"{folder}: {made.size_bytes:,} bytes, up to change {made.sequence:,}"
-    show(session, made, lambda made: said)
+    show(session, made, f"{folder}: {made.size_bytes:,} bytes, up to change {made.sequence:,}")
     for path in made.missing_files:
         echo(f"the vault has lost {path}; what was in it is not in the backup", err=True)
 

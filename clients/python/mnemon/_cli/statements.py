@@ -68,16 +68,12 @@ def learn(
     if dry_run:
         memory = semantic.SemanticMemory(text, **given, **whose)
         preview = session.client.conflicts.preview(memory, rule=rule)
-        out.show(session, preview, lambda preview: f"would be: {_outcome(preview)}")
+        out.show(session, preview, f"would be: {_outcome(preview)}")
         return
     policies = semantic.ConflictPolicy
     policy = policies.RESOLVE if resolve else policies.DETECT if detect else policies.IGNORE
     answer = session.client.semantic.add(text, **given, **whose, conflict_policy=policy, rule=rule)
-    out.show(
-        session,
-        answer,
-        lambda answer: "\n".join([_outcome(answer), *map(conflict_line, answer.conflicts)]),
-    )
+    out.show(session, answer, "\n".join([_outcome(answer), *map(conflict_line, answer.conflicts)]))
     out.note_cut(truncated=answer.truncated)
 
 

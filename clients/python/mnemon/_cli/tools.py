@@ -111,7 +111,8 @@ def list_tools(session: Session, actions_permitted: tuple[str, ...] | None, styl
 @opt.json_option
 def call(session: Session, tool: str, arguments: dict[str, Any], *, about: dict[str, Any]) -> None:
     """Run TOOL with ARGUMENTS, a JSON object, and print what it returns; - reads standard input."""
-    out.show(session, session.client.tools.call(tool, arguments, **about), lambda output: output.content)
+    output = session.client.tools.call(tool, arguments, **about)
+    out.show(session, output, output.content)
 
 
 @tools.command()

@@ -3,11 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mnemon._async.client import AsyncClient
 from mnemon._mcp.identity import Identity
-from mnemon._mcp.searches import OwnTool, json_list
+from mnemon._mcp.searches import Arguments, OwnTool, json_list
 from mnemon._values.conversations import ConversationMessage
 
 APPEND_CONVERSATION, READ_CONVERSATION = "append_conversation", "read_conversation"
@@ -15,19 +15,15 @@ _ID_CHARACTERS_MAX = 256
 _LISTED_MAX = 20
 
 
-class Turn(BaseModel):
+class Turn(Arguments):
     """What was said at once."""
-
-    model_config = ConfigDict(extra="forbid")
 
     role: str = Field(min_length=1, description='Who said it: "user" or "assistant".')
     content: str = Field(min_length=1, description="The words.")
 
 
-class AppendConversation(BaseModel):
+class AppendConversation(Arguments):
     """The arguments of append_conversation."""
-
-    model_config = ConfigDict(extra="forbid")
 
     conversation: str = Field(
         min_length=1, max_length=_ID_CHARACTERS_MAX, description="The name of the conversation; a new one begins it."
@@ -35,10 +31,8 @@ class AppendConversation(BaseModel):
     turns: list[Turn] = Field(min_length=1, max_length=100, description="What was said, oldest first.")
 
 
-class ReadConversation(BaseModel):
+class ReadConversation(Arguments):
     """The arguments of read_conversation."""
-
-    model_config = ConfigDict(extra="forbid")
 
     conversation: str = Field(
         "",

@@ -58,10 +58,14 @@ Until = Annotated[datetime, WrapValidator(_time), BeforeValidator(_until), _TEXT
 """Ends of a span of time as a model writes them."""
 
 
-class KnowledgeSearch(BaseModel):
-    """The arguments of search_knowledge."""
+class Arguments(BaseModel):
+    """Arguments as a model writes them; unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class KnowledgeSearch(Arguments):
+    """The arguments of search_knowledge."""
 
     query: str = Field(min_length=1, description="What to look for, in plain words.")
     limit: int = Field(5, ge=1, le=100, description="How many passages to return at most.")
@@ -70,10 +74,8 @@ class KnowledgeSearch(BaseModel):
     )
 
 
-class TimelineQuery(BaseModel):
+class TimelineQuery(Arguments):
     """The arguments of query_timeline."""
-
-    model_config = ConfigDict(extra="forbid")
 
     query: str = Field("", description="What to look for, in plain words. Left out: the newest events.")
     since: Since | None = Field(
@@ -98,10 +100,8 @@ _KINDS: Mapping[str, RecordKind] = {
 }
 
 
-class Recall(BaseModel):
+class Recall(Arguments):
     """The arguments of recall."""
-
-    model_config = ConfigDict(extra="forbid")
 
     query: str = Field(min_length=1, description="The question, in plain words.")
     kinds: list[Literal["documents", "memories", "facts", "statements", "events"]] = Field(
@@ -135,7 +135,7 @@ class OwnTool:
 
     name: str
     description: str
-    arguments: type[BaseModel]
+    arguments: type[Arguments]
     run: Callable[[AsyncClient, Identity, Any], Awaitable[str]]
     is_read: bool = True
     """Whether it changes nothing."""

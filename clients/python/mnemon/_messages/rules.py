@@ -29,9 +29,9 @@ _OUTPUT_ONLY = "revision"
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
-def rule_to_pb(rule: object, path: str = "rule") -> pb.MergeRuleConfig:
+def rule_to_pb(rule: object) -> pb.MergeRuleConfig:
     """A rule as a message. Raises InvalidArgumentError with the path of every invalid key and value."""
-    message, violations = _filled(rule, path)
+    message, violations = _filled(rule, "rule")
     _refuse(violations)
     return message
 

@@ -31,15 +31,16 @@ class ForeignOptions:
     """How records are stored."""
 
     on_conflict: str = ImportConflict.REPLACE
-    includes_ended: bool = False
+    include_ended: bool = False
     template: tuple[str, ...] | None = None
     """The namespace of facts."""
-    has_embeddings: bool = False
+    embeddings: bool = False
+    """Whether to use the vectors of facts."""
     scope: Scope = field(default_factory=Scope)
     """The scope of documents."""
     id_prefix: str = ""
     """The beginning of the ids of documents."""
-    takes_over: bool = False
+    take_over: bool = False
     """Whether to replace documents of other scopes and folders."""
 
 
@@ -72,7 +73,7 @@ class ForeignImport:
 
     def _stored(self, client: Client, items: Iterator[Item]) -> Iterator[PutResult | IndexResult]:
         if self.form.has_documents:
-            if not self.options.takes_over:
+            if not self.options.take_over:
                 items = without_those_of_others(client, items, _document_of, self.options.scope, self._refuse)
             return client.documents.put_many(map(_document_of, self._sending(items)), scope=self.options.scope)
         is_upsert = self.options.on_conflict == ImportConflict.REPLACE
@@ -90,7 +91,7 @@ class ForeignImport:
         self._fail(item.place, item.record_id, invalid("doc_id", problem))
 
     def _with_vector(self, fact: Fact, item: Item) -> FactLike:
-        return (fact, item.embedding) if self.options.has_embeddings and item.embedding is not None else fact
+        return (fact, item.embedding) if self.options.embeddings and item.embedding is not None else fact
 
     def _items(self, records: Iterable[Found]) -> Iterator[Item]:
         """The records to store; skipped parts are counted, and damaged ones reported."""
@@ -100,7 +101,7 @@ class ForeignImport:
                     self.left_out[found.reason] += found.count
                 case Damaged():
                     self._fail(found.place, found.record_id, found.error)
-                case Item() if found.ended and not self.options.includes_ended:
+                case Item() if found.ended and not self.options.include_ended:
                     self.left_out[found.ended] += 1
                 case Item():
                     try:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any, BinaryIO
 
 import click
@@ -98,15 +99,8 @@ def _results(
             embed_anew=given["embed_anew"],
             bridge_events=given["bridge_events"],
         )
-    options = ForeignOptions(
-        given["on_conflict"] or ImportConflict.REPLACE,
-        given["include_ended"],
-        given["template"],
-        given["embeddings"],
-        given["scope"],
-        given["id_prefix"],
-        given["take_over"],
-    )
+    chosen = {each.name: given[each.name] for each in fields(ForeignOptions)}
+    options = ForeignOptions(**{**chosen, "on_conflict": given["on_conflict"] or ImportConflict.REPLACE})
     records = reading(given_file.path, form.read(file, given_file.name))
     return ForeignImport(form, given_file, options, report.left_out).run(session.client, records)
 

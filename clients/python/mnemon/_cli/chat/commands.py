@@ -64,7 +64,7 @@ def add(
     with named_as_options():
         [receipt] = session.client.conversations.append(conversation, [message], **scope)
     outcome = "known already:" if receipt.duplicate else "added"
-    out.show(session, receipt, lambda receipt: f"{outcome} {receipt.message_id}")
+    out.show(session, receipt, f"{outcome} {receipt.message_id}")
 
 
 @chat.command("show")
@@ -155,7 +155,7 @@ def delete(
     with named_as_options():
         receipt = remove(conversation, allow_missing=allow_missing, **chosen, **scope)
     noun = "message" if chosen else "event"
-    out.show(session, receipt, lambda receipt: f"removed {counted(receipt.deleted_count, noun)}")
+    out.show(session, receipt, f"removed {counted(receipt.deleted_count, noun)}")
 
 
 # Tables and transcripts

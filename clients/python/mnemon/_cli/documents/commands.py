@@ -131,8 +131,7 @@ def update(
         raise click.UsageError("say what to change: --content, --file, --set, --unset or a scope such as --project")
     text = file.read() if file else content
     receipt = session.client.documents.update(doc_id, content=text, scope=parts or None, **metadata)
-    said = f"{receipt.outcome} {doc_id}, revision {receipt.revision}"
-    out.show(session, receipt, lambda receipt: said)
+    out.show(session, receipt, f"{receipt.outcome} {doc_id}, revision {receipt.revision}")
 
 
 @click.command()
