@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from mnemon_server.domain.errors import ConfigurationError
@@ -118,7 +118,7 @@ class Manifest:
                 "time": self.time,
                 "records_format": self.records_format,
                 "embedding_model": self.model,
-                "base": {"backup_id": self.base.backup_id, "sha256": self.base.sha256} if self.base else None,
+                "base": self.base and asdict(self.base),
                 "files": [_file_to_json(file) for file in self.files],
                 "missing": list(self.missing),
                 _OWN_DIGEST: _NO_DIGEST,
@@ -229,9 +229,8 @@ def _file(read: "_Reader") -> BackupFile:
 
 
 def _file_to_json(file: BackupFile) -> dict[str, Any]:
-    row: dict[str, Any] = {"path": file.path, "size": file.size, "sha256": file.sha256, "stored": None}
-    if file.stored:
-        row["stored"] = {"path": file.stored.path, "size": file.stored.size, "sha256": file.stored.sha256}
+    row: dict[str, Any] = {"path": file.path, "size": file.size, "sha256": file.sha256}
+    row["stored"] = file.stored and asdict(file.stored)
     if file.blocks:
         digests = base64.b64encode(file.blocks.digests).decode()
         row["blocks"] = {"bytes": file.blocks.size, "sha256_128": digests}

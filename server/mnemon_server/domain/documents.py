@@ -49,8 +49,22 @@ FieldValue = str | bool | float | tuple[str, ...] | datetime | None
 """The value of a collection's own field."""
 
 
+class JsonValue:
+    """A value that can be written as JSON."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields as values that `json` can serialise. Times are ISO 8601."""
+        return json.loads(self.to_json())  # type: ignore[no-any-return]
+
+    def to_json(self) -> str:
+        """Its fields as JSON, for debugging and logging."""
+        return json.dumps(asdict(self), default=_to_json, ensure_ascii=False)  # type: ignore[call-overload]
+
+
 @dataclass(frozen=True, slots=True)
-class Document:
+class Document(JsonValue):
     """A text with metadata. `embedding` is the first passage's, and is present only on request.
 
     `fields` has all fields of its collection. Searches never return a `hidden` document; lists do so only on request.
@@ -68,17 +82,9 @@ class Document:
     fields: Mapping[str, FieldValue] = field(default_factory=dict)
     hidden: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """The document as values that `json` can serialise. Times are ISO 8601."""
-        return json.loads(self.to_json())  # type: ignore[no-any-return]
-
-    def to_json(self) -> str:
-        """The document as JSON, for debugging and logging."""
-        return json.dumps(asdict(self), default=_to_json, ensure_ascii=False)
-
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(JsonValue):
     """A document that a search found. `score` is its relevance, 0 to 1."""
 
     doc_id: str
@@ -90,14 +96,6 @@ class SearchResult:
     keyword_score: float | None = None
     passage: Passage | None = None
     document: Document | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as values that `json` can serialise. Times are ISO 8601."""
-        return json.loads(self.to_json())  # type: ignore[no-any-return]
-
-    def to_json(self) -> str:
-        """The result as JSON, for debugging and logging."""
-        return json.dumps(asdict(self), default=_to_json, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

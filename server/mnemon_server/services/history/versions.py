@@ -1,7 +1,7 @@
 """The earlier versions of records: lists them, and makes one the current state again."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -9,7 +9,7 @@ from datetime import datetime
 import numpy as np
 
 from mnemon_server.domain.changes import ChangeType
-from mnemon_server.domain.collections import SEMANTIC, VERSIONS, Collection
+from mnemon_server.domain.collections import SEMANTIC, VERSIONS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FieldViolation, InvalidOperationError, RevisionMismatchError
 from mnemon_server.domain.history import Ending, Version, VersionNotFoundError, stored_version
@@ -73,10 +73,8 @@ class VersionStore:
 
     async def is_incomplete(self, kinds: Iterable[RecordKind], at: datetime) -> bool:
         """Whether something of these kinds may be missing that was known at a moment."""
-        return await self._offload(self._misses, [COLLECTION_OF[kind] for kind in kinds], at)
-
-    def _misses(self, collections: Sequence[Collection], at: datetime) -> bool:
-        return any(self._vault.misses_history(collection, at) for collection in collections)
+        collections = [COLLECTION_OF[kind] for kind in kinds]
+        return await self._offload(lambda: any(self._vault.misses_history(each, at) for each in collections))
 
     async def restore(self, asked: Restoration) -> WriteReceipt:
         """Makes a version the current state of its record, which need not exist any more.

@@ -26,7 +26,13 @@ def read_page(
     of 0 begins with it. `fits` is called before each document is read, and ends the page; without it, a page ends at
     PAGE_BYTES_MAX.
     """
-    watched = _FitsRecorder(fits or _PageSize().fits)
+    admits, is_full = fits or _page_size(), False
+
+    def watched(record_id: str, size: int) -> bool:
+        nonlocal is_full
+        is_full = is_full or not admits(record_id, size)
+        return not is_full
+
     rows = records.list_documents(
         where,
         after=after,
@@ -36,29 +42,17 @@ def read_page(
         fields_only=fields_only,
         fits=watched,
     )
-    has_more = watched.refused or len(rows) == limit
+    has_more = is_full or len(rows) == limit
     return rows, (rows[-1][0] if rows else after) if has_more else None
 
 
-class _PageSize:
+def _page_size() -> Fits:
     """The default limit of a page."""
+    taken = 0
 
-    def __init__(self) -> None:
-        self._size = 0
+    def fits(_: str, size: int) -> bool:
+        nonlocal taken
+        taken += size
+        return taken == size or taken <= PAGE_BYTES_MAX
 
-    def fits(self, _: str, size: int) -> bool:
-        self._size += size
-        return self._size == size or self._size <= PAGE_BYTES_MAX
-
-
-class _FitsRecorder:
-    """Remembers whether a document was refused."""
-
-    def __init__(self, fits: Fits) -> None:
-        self._fits = fits
-        self.refused = False
-
-    def __call__(self, record_id: str, size: int) -> bool:
-        fits = self._fits(record_id, size)
-        self.refused |= not fits
-        return fits
+    return fits

@@ -34,20 +34,11 @@ ABOUT = ("candidate_id", "existing_id", "result_id")
 
 def decision_to_json(decision: Decision) -> str:
     """The decision without the words that both statements share: it outlives them, and must not hold their text."""
-    values = {
-        "decision_id": decision.decision_id,
+    values = asdict(decision) | {
         "scope": {name: text for name in SCOPE_FIELDS if (text := getattr(decision.scope, name))},
-        "candidate_id": decision.candidate_id,
-        "existing_id": decision.existing_id,
-        "result_id": decision.result_id,
-        "rule": decision.rule,
         "signals": [_signal_values(signal) for signal in decision.signals],
-        "conflict_count": decision.conflict_count,
-        "arbitration": asdict(decision.arbitration),
-        "merge": asdict(decision.merge) if decision.merge else None,
         "create_time": decision.create_time and to_microseconds(decision.create_time),
         "revert_time": decision.revert_time and to_microseconds(decision.revert_time),
-        "relation": relation_values(decision.relation),
     }
     return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
