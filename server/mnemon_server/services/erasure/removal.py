@@ -1,6 +1,7 @@
 """Removes the records of an erasure, in steps, each with the tombstones of what it removes."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -30,17 +31,17 @@ REASON = "erased"
 _DELETE = RoutingPolicy(on_prune=PruneAction.DELETE)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Removal:
     """Removes what a selection finds, until it finds nothing more."""
 
-    def __init__(self, vault: Vault, names: Names, time: datetime, *, pruning: EventPruning, offload: Offload) -> None:
-        """`time` is that of the tombstones; `offload` runs the reads."""
-        self._vault = vault
-        self._names = names
-        self._time = time
-        self._pruning = pruning
-        self._offload = offload
-        self.removed = 0
+    _vault: Vault
+    _names: Names
+    _time: datetime
+    """The time of the tombstones."""
+    _pruning: EventPruning
+    _offload: Offload
+    removed: int = 0
 
     async def run(self, selection: Selection) -> None:
         """Removes everything. Counts the removed records in `removed`."""

@@ -1,6 +1,6 @@
 """Which records an erasure is about: those that a request names, or those that tombstones name. All of it blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -8,41 +8,40 @@ from typing import Protocol
 
 import numpy as np
 
+from mnemon_server.domain import documents, events, facts, memories, semantic
 from mnemon_server.domain.access.grants import subject_users
-from mnemon_server.domain.clock import EPOCH, system_clock
-from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
-from mnemon_server.domain.documents import Document, DocumentFilter
+from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_matches
 from mnemon_server.domain.erasure import EraseFilter, EraseTarget
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.events import Event, EventSelection, StoredEvent
-from mnemon_server.domain.facts import KEY_PREFIXES, FactFilter
-from mnemon_server.domain.filters import METADATA_PREFIX, AnyOf, Condition, FilterFields, Operator, RecordFilter
+from mnemon_server.domain.filters import AnyOf, Condition, FilterFields, Operator, RecordFilter
 from mnemon_server.domain.history import stored_version
 from mnemon_server.domain.kinds import COLLECTION_OF, WITHOUT_SCOPE, RecordKind
-from mnemon_server.domain.memories import MemoryFilter
 from mnemon_server.domain.namespaces import decode_namespace, encode_label, starts_with
 from mnemon_server.domain.origins import Provenance
 from mnemon_server.domain.records import Scope
-from mnemon_server.domain.semantic import SemanticFilter
 from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.services.documents.filters import strict_filter
 from mnemon_server.services.events.selections import has_metadata_key
 from mnemon_server.services.events.selections import selection as event_selection
-from mnemon_server.services.facts.filters import matching
-from mnemon_server.services.memories.checks import record_filter as memory_filter
-from mnemon_server.services.reading.filter_expressions import HasKey, unmet_conditions
+from mnemon_server.services.reading.filter_expressions import HasKey, unmet_conditions, with_engine_names
 from mnemon_server.services.reading.pages import read_page
-from mnemon_server.services.semantic.filters import record_filter as semantic_filter
 from mnemon_server.services.writing.tombstones import Names, is_erased
 from mnemon_server.wire.events import decode
 
 ERASED_KINDS = tuple(kind for kind in RecordKind if kind not in (RecordKind.RULE, RecordKind.EVENT))
 """The kinds that are erased from collections. Rules belong to no one."""
 PAGE = 200
-_CONFIDENCE = ConfidenceModel(DEFAULT_DECAY)
-"""Filters of erasures do not name a confidence."""
+FIELDS_OF: Mapping[RecordKind, FilterFields] = {
+    RecordKind.DOCUMENT: documents.FILTER_FIELDS,
+    RecordKind.MEMORY: memories.FILTER_FIELDS,
+    RecordKind.SEMANTIC: semantic.FILTER_FIELDS,
+    RecordKind.EVENT: events.FILTER_FIELDS,
+    RecordKind.FACT: facts.FILTER_FIELDS,
+}
+"""The fields of the kinds that a filter can be about."""
 _NOTHING = np.empty(0, np.int64)
 
 
@@ -94,15 +93,13 @@ class TargetSelection:
         has_key: HasKey = partial(has_metadata_key, self._vault.events)
         if where.kind is not RecordKind.EVENT:
             has_key = self._vault.collection(COLLECTION_OF[where.kind]).has_metadata_key
-        prefixes = KEY_PREFIXES if where.kind is RecordKind.FACT else (METADATA_PREFIX,)
-        return [
-            *unmet_conditions(where.expression, has_key, FilterFields("record of this kind", {}, prefixes=prefixes))
-        ]
+        fields = replace(FIELDS_OF[where.kind], kind="record of this kind")
+        return [*unmet_conditions(where.expression, has_key, fields)]
 
     def _where(self, kind: RecordKind) -> RecordFilter | None:
         target = self._target
         if target.where is not None:
-            return self._filter(target.where) if target.where.kind is kind else None
+            return _filter(target.where) if target.where.kind is kind else None
         if target.source is not None:
             return RecordFilter(scope=_scope_of(target.source), hidden=None)
         if target.namespace is not None:
@@ -119,23 +116,10 @@ class TargetSelection:
             return RecordFilter(expression=AnyOf((is_users, has_label)), hidden=None)
         return RecordFilter(scope=Scope(user=target.user), hidden=None)
 
-    def _filter(self, where: EraseFilter) -> RecordFilter:
-        scope, expression = where.scope, where.expression
-        match where.kind:
-            case RecordKind.DOCUMENT:
-                made = strict_filter(DocumentFilter(scope=scope, expression=expression))
-            case RecordKind.MEMORY:
-                made = memory_filter(MemoryFilter(scope=scope, expression=expression), _CONFIDENCE, system_clock())
-            case RecordKind.FACT:
-                made = matching(FactFilter(namespace=None, subtree=True, where=expression))
-            case _:
-                made = semantic_filter(SemanticFilter(scope=scope, expression=expression))
-        return replace(made, hidden=None)
-
     def _versions(self, where: EraseFilter, *, vectors: bool) -> Iterator[list[Document]]:
         """The versions that match, even if their records do not, or no longer exist."""
         of_kind = Condition("kind", Operator.EQ, (where.kind.value,))
-        wanted, made = RecordFilter(scope=where.scope, expression=of_kind, hidden=None), self._filter(where)
+        wanted, made = RecordFilter(scope=where.scope, expression=of_kind, hidden=None), _filter(where)
         for page in pages_of(self._vault, RecordKind.VERSION, wanted, vectors=vectors):
             found = [one for one in page if document_matches(stored_version(one).document, made)]
             if found:
@@ -154,6 +138,11 @@ class TargetSelection:
         if not document.fields.get("namespace") or not self._target.user:
             return True
         return self._target.user in decode_namespace(str(document.fields["namespace"]))
+
+
+def _filter(where: EraseFilter) -> RecordFilter:
+    expression = with_engine_names(where.expression, FIELDS_OF[where.kind])
+    return RecordFilter(scope=where.scope, expression=expression, hidden=None)
 
 
 def _scope_of(source: Provenance) -> Scope:

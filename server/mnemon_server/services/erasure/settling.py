@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 
 from mnemon_server.domain.backup import BackupError, parse_manifest
@@ -23,22 +24,15 @@ Report = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Settling:
     """Rewrites derived data without what was removed. What it cannot reach is named."""
 
-    def __init__(
-        self,
-        vault: Vault,
-        appliers: Sequence[IndexApplier],
-        backups: BackupFolder | None,
-        access: AccessTraces,
-        offload: Offload,
-    ) -> None:
-        self.access = access
-        self._vault = vault
-        self._backups = backups
-        self._appliers = appliers
-        self._offload = offload
+    _vault: Vault
+    _appliers: Sequence[IndexApplier]
+    _backups: BackupFolder | None
+    access: AccessTraces
+    _offload: Offload
 
     async def rewrite(self) -> list[str]:
         """Rewrites segments and snapshots; returns what it could not reach."""

@@ -15,7 +15,6 @@ from typing import Any, Self, TypeVar
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import system_clock, to_microseconds
-from mnemon_server.domain.documents import DocumentFilter
 from mnemon_server.domain.erasure import (
     RECEIPTS,
     REPLAY,
@@ -29,18 +28,16 @@ from mnemon_server.domain.erasure import (
     ErasureRequest,
 )
 from mnemon_server.domain.errors import FieldViolation, MnemonError, NotServingError
-from mnemon_server.domain.events import EventSelection
-from mnemon_server.domain.facts import FactFilter
+from mnemon_server.domain.filters import expression_violations
 from mnemon_server.domain.kinds import RecordKind
-from mnemon_server.domain.memories import MemoryFilter
 from mnemon_server.domain.origins import NAMES, Provenance, is_origin
 from mnemon_server.domain.records import RequestKey, Scope
-from mnemon_server.domain.semantic import SemanticFilter
 from mnemon_server.domain.validation import (
     SCOPE_BYTES_MAX,
     id_violations,
     refuse,
     request_id_violations,
+    scope_violations,
     text_violations,
 )
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -48,20 +45,21 @@ from mnemon_server.engines.promises.marks import Marks
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.background.offload import Offload, completion, transacted
 from mnemon_server.services.conflicts.relation_features import forget_readings
-from mnemon_server.services.documents import filters as documents
 from mnemon_server.services.erasure.job import AFTER_US, Job, finish, stored_evidence, stored_job
 from mnemon_server.services.erasure.proof import Proof, check
 from mnemon_server.services.erasure.receipts import Sign, receipt_from_json, receipt_to_json, signed, subject_of
 from mnemon_server.services.erasure.removal import Removal
-from mnemon_server.services.erasure.selection import Selection, TargetSelection, TombstoneSelection, tombstones_of
+from mnemon_server.services.erasure.selection import (
+    FIELDS_OF,
+    Selection,
+    TargetSelection,
+    TombstoneSelection,
+    tombstones_of,
+)
 from mnemon_server.services.erasure.settling import Settling
 from mnemon_server.services.erasure.survey import Survey, Surveyor
 from mnemon_server.services.erasure.traces import Traces, marked_answers
-from mnemon_server.services.events.checks import selection_violations
 from mnemon_server.services.events.pruning import EventPruning
-from mnemon_server.services.facts import checks as facts
-from mnemon_server.services.memories import checks as memories
-from mnemon_server.services.semantic import filters as semantic
 from mnemon_server.services.semantic.terms import forget_terms
 from mnemon_server.services.writing.tombstones import Names, names_of
 from mnemon_server.services.writing.writes import replay, request_key
@@ -105,21 +103,14 @@ def _filter_violations(where: EraseFilter) -> Iterator[FieldViolation]:
     scope, expression = where.scope, where.expression
     if scope == Scope() and expression is None:
         yield FieldViolation("filter", "must have a scope or a filter: it would mean every record of its kind")
-    match where.kind:
-        case RecordKind.DOCUMENT:
-            yield from documents.filter_violations(DocumentFilter(scope=scope, expression=expression))
-        case RecordKind.MEMORY:
-            yield from memories.filter_violations(MemoryFilter(scope=scope, expression=expression))
-        case RecordKind.SEMANTIC:
-            yield from semantic.filter_violations(SemanticFilter(scope=scope, expression=expression))
-        case RecordKind.EVENT:
-            yield from selection_violations(EventSelection(scope=scope, expression=expression))
-        case RecordKind.FACT:
-            if scope != Scope():
-                yield FieldViolation("filter.scope", "must be empty for facts, which have no scope; use a namespace")
-            yield from facts.filter_violations(FactFilter(namespace=None, subtree=True, where=expression))
-        case _:
-            yield FieldViolation("filter.kind", _REFUSED[where.kind])
+    if where.kind not in FIELDS_OF:
+        yield FieldViolation("filter.kind", _REFUSED[where.kind])
+        return
+    if where.kind is not RecordKind.FACT:
+        yield from scope_violations(scope, "filter.scope")
+    elif scope != Scope():
+        yield FieldViolation("filter.scope", "must be empty for facts, which have no scope; use a namespace")
+    yield from expression_violations(expression, FIELDS_OF[where.kind])
 
 
 READER_THREADS = 2
@@ -328,7 +319,7 @@ class Eraser:
         if job.revoke_keys:
             # Before anything is removed, because later writes of these callers would be missed.
             await self._settling.access.revoke(names, await self._offload(self._erased_in, job))
-        removal = Removal(self._vault, names, job.time, pruning=self._pruning, offload=self._offload)
+        removal = Removal(self._vault, names, job.time, self._pruning, self._offload)
         total = sum(job.counts.values())
         removing = asyncio.ensure_future(removal.run(selection))
         while not removing.done():

@@ -18,11 +18,6 @@ def expired(now: datetime, where: FactFilter | None = None) -> RecordFilter:
     return RecordFilter(expression=joined([*(_asked(where) if where else ()), _ended(now)]))
 
 
-def matching(where: FactFilter) -> RecordFilter:
-    """The filter for the facts that match, expired ones included."""
-    return RecordFilter(expression=joined(_asked(where)))
-
-
 def _asked(where: FactFilter) -> list[Expression | None]:
     name = starts_with if where.subtree else is_exactly
     within = None if where.namespace is None else name(where.namespace, "namespace")
