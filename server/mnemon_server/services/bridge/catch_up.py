@@ -6,7 +6,7 @@ that were saved since the last one that it handled, in their order.
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,25 +35,16 @@ Dangling = dict[Scope, list[str]]
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class BridgeCatchUp:
     """Closes a gap in steps; after a restart, it continues with the interrupted step."""
 
-    def __init__(
-        self,
-        vault: Vault,
-        ledger: BridgeLedger,
-        steps: BridgeSteps,
-        quarantine: QuarantineStore,
-        offload: Offload,
-    ) -> None:
-        self._log = vault.changes
-        self._records = vault.collection(SEMANTIC)
-        self._events = vault.events
-        self._ledger = ledger
-        self._steps = steps
-        self._hides = quarantine.hides
-        self._offload = offload
-        self._missed: Sequences | None = None
+    _vault: Vault
+    _ledger: BridgeLedger
+    _steps: BridgeSteps
+    _quarantine: QuarantineStore
+    _offload: Offload
+    _missed: Sequences | None = None
 
     async def begin(self) -> None:
         """Stores that there is a gap, and where it ends."""
@@ -85,8 +76,8 @@ class BridgeCatchUp:
 
     def _ends(self) -> tuple[int, int]:
         """The head of the log, and the newest event of the timeline, which the log may not name yet."""
-        head = self._log.state().head
-        sequences = self._events.sequences(EventSelection())
+        head = self._vault.changes.state().head
+        sequences = self._vault.events.sequences(EventSelection())
         return head, int(sequences[-1]) if len(sequences) else 0
 
     async def _compare(self, version: int, catch_up: CatchUp, after: int) -> None:
@@ -99,9 +90,10 @@ class BridgeCatchUp:
 
     def _dangling(self, after: int) -> tuple[int | None, Dangling]:
         """The links of the next statements to events that are gone; the position is None after the last statement."""
-        if not self._records.has_metadata_key(LINK_KEY):
+        records = self._vault.collection(SEMANTIC)
+        if not records.has_metadata_key(LINK_KEY):
             return None, {}
-        rows = self._records.list_documents(LINKED, after=after, limit=READ_MAX)
+        rows = records.list_documents(LINKED, after=after, limit=READ_MAX)
         if not rows:
             return None, {}
         documents = [document for _, document in rows]
@@ -113,7 +105,7 @@ class BridgeCatchUp:
         gone: set[str] = set()
         for start in range(0, len(ids), IDS_MAX):
             some = ids[start : start + IDS_MAX]
-            found = zip(some, self._events.get(some), strict=True)
+            found = zip(some, self._vault.events.get(some), strict=True)
             gone.update(event_id for event_id, stored in found if stored is None)
         return gone
 
@@ -121,7 +113,7 @@ class BridgeCatchUp:
         """Handles some events of the timeline that the log no longer names."""
         handled = self._ledger.state.timeline_sequence
         if self._missed is None:
-            self._missed = await self._offload(self._events.sequences, EventSelection())
+            self._missed = await self._offload(self._vault.events.sequences, EventSelection())
         first, end = np.searchsorted(self._missed, [handled, catch_up.through], side="right").tolist()
         sequences = self._missed[first : min(end, first + READ_MAX)].tolist()
         if not sequences:
@@ -130,9 +122,11 @@ class BridgeCatchUp:
             self._missed = None
             return
         policy = self._ledger.policy
-        stored = await self._offload(self._events.read, sequences)
-        segment_count = self._events.status().segment_count
-        items = await self._offload(items_of_timeline, stored, policy, self._hides, segment_count=segment_count)
+        stored = await self._offload(self._vault.events.read, sequences)
+        segment_count = self._vault.events.status().segment_count
+        items = await self._offload(
+            items_of_timeline, stored, policy, self._quarantine.hides, segment_count=segment_count
+        )
         if await self._steps.save(version, items, policy):
             # Events that are gone by now are skipped.
             self._ledger.move(timeline_sequence=sequences[-1])

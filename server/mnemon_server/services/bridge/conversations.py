@@ -46,20 +46,14 @@ class ContextLimits:
     """Known statements."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ConversationReader:
     """Reads conversations of a vault; any number of calls at the same time."""
 
-    def __init__(
-        self,
-        quarantine: QuarantineStore,
-        semantic: SemanticStore,
-        limits: ContextLimits,
-        offload: Offload,
-    ) -> None:
-        self._quarantine = quarantine
-        self._whole_semantic = semantic
-        self._limits = limits
-        self._offload = offload
+    _quarantine: QuarantineStore
+    _whole_semantic: SemanticStore
+    _limits: ContextLimits
+    _offload: Offload
 
     # Quarantined messages are kept from extractors, whose answers would repeat them.
 

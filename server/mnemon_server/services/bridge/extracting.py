@@ -54,33 +54,26 @@ class _StoppedError(Exception):
     """The bridge was paused or suspended, or its policy changed, while a batch was with the extractor."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class BridgeExtraction:
     """Extracts as long as `run` runs. Belongs to one event loop."""
 
-    def __init__(
-        self,
-        ledger: BridgeLedger,
-        pending: PendingBatches,
-        reader: ConversationReader,
-        settling: BatchSettling,
-        turn: asyncio.Lock,
-        extractors: Extractors,
-    ) -> None:
-        """`turn` is held for every change of the bridge."""
-        self._ledger = ledger
-        self._pending = pending
-        self._reader = reader
-        self._settling = settling
-        self._turn = turn
-        self._extractors = extractors
-        self._wake = asyncio.Event()
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._answers: dict[str, tuple[ExtractionRequest, Extraction]] = {}
-        """Answers that could not be saved yet, by the keys of their batches."""
-        self._not_before: dict[str, float] = {}
-        self._held_until, self._failures = 0.0, 0
-        self.problem = ""
-        """Why messages wait longer than until their batch ends; empty if they do not."""
+    _ledger: BridgeLedger
+    _pending: PendingBatches
+    _reader: ConversationReader
+    _settling: BatchSettling
+    _turn: asyncio.Lock
+    """Held for every change of the bridge."""
+    _extractors: Extractors
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _answers: dict[str, tuple[ExtractionRequest, Extraction]] = field(default_factory=dict)
+    """Answers that could not be saved yet, by the keys of their batches."""
+    _not_before: dict[str, float] = field(default_factory=dict)
+    _held_until: float = 0.0
+    _failures: int = 0
+    problem: str = ""
+    """Why messages wait longer than until their batch ends; empty if they do not."""
 
     def wake(self) -> None:
         """Looks for batches again: there are new ones, or the policy changed."""

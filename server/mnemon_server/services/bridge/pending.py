@@ -7,7 +7,7 @@ Messages are added to the conversation's open batch. A closed batch does not cha
 import hmac
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from mnemon_server.domain.clock import to_microseconds
@@ -83,16 +83,16 @@ def batch_of(key: str, text: str) -> PendingBatch:
     return PendingBatch(conversation=conversation, sequences=sequences, is_closed=bool(first), **values)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class PendingWrites:
     """Changes the batches within a transaction."""
 
-    def __init__(self, tx: VaultTransaction, secret: bytes, limits: BatchLimits) -> None:
-        """`secret` keys the hashes of conversations."""
-        self._tx = tx
-        self._secret = secret
-        self._limits = limits
-        self.changed: dict[str, PendingBatch | None] = {}
-        """The batches that were stored, by key; None for one that was removed."""
+    _tx: VaultTransaction
+    _secret: bytes
+    """Keys the hashes of conversations."""
+    _limits: BatchLimits
+    changed: dict[str, PendingBatch | None] = field(default_factory=dict)
+    """The batches that were stored, by key; None for one that was removed."""
 
     def add(self, message: StoredMessage) -> None:
         """Adds a message to the open batch of its conversation."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mnemon_server.domain.bridge.extraction import (
     PREVIEW_MESSAGES_MAX,
@@ -37,22 +37,15 @@ class _TakenBackError(Exception):
     """Ends a transaction that was only a preview."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ExtractionPreviews:
     """Previews extractions; any number at the same time."""
 
-    def __init__(
-        self,
-        vault: Vault,
-        semantic: SemanticStore,
-        reader: ConversationReader,
-        extractors: Extractors,
-        offload: Offload,
-    ) -> None:
-        self._vault = vault
-        self._semantic = semantic
-        self._reader = reader
-        self._extractors = extractors
-        self._offload = offload
+    _vault: Vault
+    _semantic: SemanticStore
+    _reader: ConversationReader
+    _extractors: Extractors
+    _offload: Offload
 
     async def preview(self, asked: PreviewRequest, mode: ExtractMode, content_max: int) -> ExtractionPreview:
         """What extracting these messages would save; nothing without messages. `mode` is the policy's.

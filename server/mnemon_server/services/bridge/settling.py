@@ -6,7 +6,7 @@ here, and the links to one that is pruned later are found when the bridge handle
 
 import hmac
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mnemon_server.domain.bridge.extraction import Extraction, ExtractionRequest
 from mnemon_server.domain.clock import system_clock
@@ -33,24 +33,16 @@ class _SettledError(Exception):
     """The batch is not stored any more: an earlier transaction, whose outcome was unknown, had settled it."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class BatchSettling:
     """Writes what becomes of batches. The caller has the bridge's turn."""
 
-    def __init__(
-        self,
-        vault: Vault,
-        semantic: SemanticStore,
-        ledger: BridgeLedger,
-        pending: PendingBatches,
-        reader: ConversationReader,
-        pruning: EventPruning,
-    ) -> None:
-        self._vault = vault
-        self._semantic = semantic
-        self._ledger = ledger
-        self._pending = pending
-        self._reader = reader
-        self._pruning = pruning
+    _vault: Vault
+    _semantic: SemanticStore
+    _ledger: BridgeLedger
+    _pending: PendingBatches
+    _reader: ConversationReader
+    _pruning: EventPruning
 
     async def close(self, batch: PendingBatch) -> PendingBatch:
         """Closes an open batch.

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mnemon_server.domain.bridge import RECOVERED_LAG_S, PruneAction, RoutingPolicy
@@ -41,29 +41,18 @@ WAITS_FOR = (ChangedError, TooManyRequestsError, StorageFullError, StorageFailed
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class BridgeSteps:
     """Moves the state of a ledger along the log. One task at a time may call it."""
 
-    def __init__(
-        self,
-        vault: Vault,
-        semantic: SemanticStore,
-        ledger: BridgeLedger,
-        pending: PendingBatches,
-        quarantine: QuarantineStore,
-        offload: Offload,
-    ) -> None:
-        self._vault = vault
-        self._log = vault.changes
-        self._events = vault.events
-        self._semantic = semantic
-        self._records = vault.collection(SEMANTIC)
-        self._ledger = ledger
-        self._pending = pending
-        self._quarantine = quarantine
-        self._offload = offload
-        self._batch_max = BATCH_MAX
-        self._attempts = 0
+    _vault: Vault
+    _semantic: SemanticStore
+    _ledger: BridgeLedger
+    _pending: PendingBatches
+    _quarantine: QuarantineStore
+    _offload: Offload
+    _batch_max: int = BATCH_MAX
+    _attempts: int = 0
 
     async def advance(self) -> bool | None:
         """Handles the next changes, in order; returns whether there may be more, or None if the log has a gap.
@@ -73,7 +62,7 @@ class BridgeSteps:
             and the errors that prevent the step for now.
         """
         version, position = self._ledger.version, self._ledger.state.position
-        found = await self._offload(self._log.read, position, limit=READ_MAX, where=FOLLOWED)
+        found = await self._offload(self._vault.changes.read, position, limit=READ_MAX, where=FOLLOWED)
         if found.floor > position:
             return None
         runs = list(runs_of(found.changes))
@@ -91,7 +80,7 @@ class BridgeSteps:
         While the bridge is suspended, it goes up to the change that ends the suspension.
         """
         version = self._ledger.version
-        found = await self._offload(self._log.read, self._ledger.state.seen, limit=READ_MAX, where=FOLLOWED)
+        found = await self._offload(self._vault.changes.read, self._ledger.state.seen, limit=READ_MAX, where=FOLLOWED)
         for change in found.changes:
             if change.type is ChangeType.EPISODIC_PRUNED:
                 await self._reconcile(version, change, is_ahead=True)
@@ -123,7 +112,7 @@ class BridgeSteps:
             policy = self._ledger.policy
             through = state.taken_through
             hides = self._quarantine.hides
-            items = await self._offload(items_of_log, self._events, run, policy, hides, taken_through=through)
+            items = await self._offload(items_of_log, self._vault.events, run, policy, hides, taken_through=through)
             items[-1] = replace(items[-1], progress={**items[-1].progress, "position": end})
             return await self.save(version, items, policy)
         if change.sequence <= state.ahead:
@@ -186,7 +175,7 @@ class BridgeSteps:
         self, version: int, event_ids: Sequence[str], scope: Scope, *, record_id: str = RECORD_ID, **progress: int
     ) -> None:
         """Reconciles statements with pruned events of one user and persona; `progress` has fields of the state."""
-        memory_ids = await self._offload(linked_to, self._records, event_ids, scope.user)
+        memory_ids = await self._offload(linked_to, self._vault.collection(SEMANTIC), event_ids, scope.user)
         if not memory_ids:
             self._ledger.move(**progress)
             return
