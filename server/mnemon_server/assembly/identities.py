@@ -115,17 +115,9 @@ class IdentityFollower(Periodic):
     While the file is not valid, what it said last is valid.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        tenants: Tenants,
-        tokens: Tokens,
-        certificates: Certificates,
-        *,
-        interval_s: float = FOLLOW_S,
-    ) -> None:
+    def __init__(self, path: Path, tenants: Tenants, tokens: Tokens, certificates: Certificates) -> None:
         """Reads nothing yet."""
-        super().__init__("the identity file could not be followed", interval_s=interval_s)
+        super().__init__("the identity file could not be followed", interval_s=FOLLOW_S)
         self._path, self._tenants, self._tokens, self._certificates = path, tenants, tokens, certificates
         self._stamp: tuple[int, int, int] | None = None
         self._key_sets: dict[KeySource, KeySet] = {}

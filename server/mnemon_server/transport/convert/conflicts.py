@@ -128,22 +128,12 @@ def read_detection(request: pb.DetectConflictsRequest) -> Detection:
 
 def read_arbitration(request: pb.ArbitrateConflictRequest) -> Pair:
     """The candidate, the stored statement, and how to decide between them."""
-    reader = Reader()
-    candidate = _reference(reader, "candidate", request.candidate)
-    existing = _reference(reader, "existing", request.existing)
-    changes = read_values(reader, "arbitration", request.arbitration)
-    reader.finish(_violations(candidate=candidate, existing=existing))
-    return Pair(candidate, existing, changes)
+    return _pair(request, "candidate", "existing", how="arbitration")
 
 
 def read_merge(request: pb.MergeMemoriesRequest) -> Pair:
     """The request for a merge."""
-    reader = Reader()
-    first = _reference(reader, "first", request.first)
-    second = _reference(reader, "second", request.second)
-    changes = read_values(reader, "merge", request.merge)
-    reader.finish(_violations(first=first, second=second))
-    return Pair(first, second, changes)
+    return _pair(request, "first", "second", how="merge")
 
 
 def read_preview(request: pb.PreviewResolutionRequest) -> SemanticMemory:
@@ -153,6 +143,15 @@ def read_preview(request: pb.PreviewResolutionRequest) -> SemanticMemory:
     memory = _given(reader, "memory", request.memory)
     reader.finish(statement_violations(memory))
     return memory
+
+
+def _pair(request: Any, *names: str, how: str) -> Pair:
+    reader = Reader()
+    found = {name: _reference(reader, name, getattr(request, name)) for name in names}
+    changes = read_values(reader, how, getattr(request, how))
+    reader.finish(_violations(**found))
+    one, other = found.values()
+    return Pair(one, other, changes)
 
 
 def _reference(reader: Reader, field: str, message: pb.MemoryReference) -> MemoryRef:

@@ -16,13 +16,13 @@ class QuarantineServicer(TenantServicer, quarantine_pb2_grpc.QuarantineServiceSe
     ) -> pb.QuarantineOriginResponse:
         async with self.vault() as vault:
             receipt = await vault.quarantine.add(convert.source_of(request), request.reason)
-        return convert.quarantined_to_pb(receipt)
+        return convert.with_receipt(pb.QuarantineOriginResponse(), receipt)
 
     async def ReleaseOrigin(self, request: pb.ReleaseOriginRequest, context: Context) -> pb.ReleaseOriginResponse:
         async with self.vault() as vault:
             source = convert.source_of(request)
             receipt = await vault.quarantine.release(source, allow_missing=request.allow_missing)
-        return convert.released_to_pb(receipt)
+        return convert.with_receipt(pb.ReleaseOriginResponse(), receipt)
 
     async def ListQuarantines(self, request: pb.ListQuarantinesRequest, context: Context) -> pb.ListQuarantinesResponse:
         async with self.vault() as vault:

@@ -48,11 +48,10 @@ async def joined(pieces: Pieces) -> bytes:
 class AnswerBytes:
     """Builds a message from records in its repeated fields, and the rest: messages that are joined are merged.
 
-    It ends before the record that would make it larger than `bytes_max`, but always holds the first.
+    It ends before the record that would make it larger than ANSWER_BYTES_MAX, but always holds the first.
     """
 
-    def __init__(self, bytes_max: int = ANSWER_BYTES_MAX) -> None:
-        self._bytes_max = bytes_max
+    def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._size = 0
         self.is_full = False
@@ -62,7 +61,7 @@ class AnswerBytes:
         """Adds a record; False if it is left out, as all after it are."""
         pieces = in_field(field, record)
         total = self._size + size_of(pieces)
-        if self.is_full or (self._pieces and total > self._bytes_max):
+        if self.is_full or (self._pieces and total > ANSWER_BYTES_MAX):
             self.is_full = True
             return False
         self._pieces += pieces
