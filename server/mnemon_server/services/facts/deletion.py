@@ -1,4 +1,4 @@
-"""Removes facts: one by its name, all that match a filter, or those that have expired."""
+"""Removes facts: all that match a filter, or those that have expired."""
 
 import json
 from collections.abc import Sequence
@@ -6,51 +6,20 @@ from dataclasses import replace
 from datetime import datetime
 
 from mnemon_server.domain.collections import FACTS
-from mnemon_server.domain.errors import FactNotFoundError
-from mnemon_server.domain.facts import FactFilter, record_id
+from mnemon_server.domain.facts import FactFilter
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.namespaces import Namespace, encode_namespace
-from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
+from mnemon_server.domain.namespaces import encode_namespace
+from mnemon_server.domain.records import BulkDeleteReceipt
 from mnemon_server.engines.promises.records import RecordTransaction
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.background.offload import completion
 from mnemon_server.services.facts.filters import expired, living
-from mnemon_server.services.facts.stored_form import has_expired, is_fact
-from mnemon_server.services.facts.writes import EXPIRED, REQUESTED, check_revision, remove
+from mnemon_server.services.facts.stored_form import has_expired
+from mnemon_server.services.facts.writes import EXPIRED, REQUESTED, remove
 from mnemon_server.services.writing.writes import request_key
 
 _PAGE = 1_000
 _NAME = frozenset({"namespace", "fact_key"})
-
-
-async def delete_fact(
-    vault: Vault,
-    namespace: Namespace,
-    key: str,
-    *,
-    expected_revision: int | None,
-    allow_missing: bool,
-    request_id: str,
-) -> WriteReceipt:
-    """Removes one fact. FactNotFoundError if it does not exist; with `allow_missing` the outcome is MISSING."""
-    name = record_id(namespace, key)
-
-    def program(tx: VaultTransaction) -> str:
-        records = tx.collection(FACTS)
-        [found] = records.get_documents([name])
-        known = found if found is not None and is_fact(found, namespace, key, tx.now) else None
-        if known is None:
-            if not allow_missing:
-                raise FactNotFoundError(key)
-            return "0"
-        check_revision(expected_revision, key, known)
-        remove(records, known, REQUESTED)
-        return json.dumps(known.revision)
-
-    identity = request_key(request_id, "delete fact", namespace, key, expected_revision, allow_missing)
-    receipt = await completion(vault.transact(program, request=identity))
-    revision = json.loads(receipt.answer)
-    return receipt.of_record(key, WriteOutcome.DELETED if revision else WriteOutcome.MISSING, revision)
 
 
 async def delete_facts(vault: Vault, where: FactFilter, *, request_id: str) -> BulkDeleteReceipt:

@@ -35,7 +35,14 @@ from mnemon_server.domain.facts import (
     record_id,
 )
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, SearchDiagnostics, View, WriteReceipt
+from mnemon_server.domain.records import (
+    AckLevel,
+    BulkDeleteReceipt,
+    SearchDiagnostics,
+    View,
+    WriteOutcome,
+    WriteReceipt,
+)
 from mnemon_server.domain.validation import (
     content_violations,
     refuse,
@@ -53,12 +60,12 @@ from mnemon_server.services.facts.checks import (
     pattern_violations,
     query_violations,
 )
-from mnemon_server.services.facts.deletion import delete_expired, delete_fact, delete_facts, removable
+from mnemon_server.services.facts.deletion import delete_expired, delete_facts, removable
 from mnemon_server.services.facts.filters import expired, living
 from mnemon_server.services.facts.namespaces import list_namespaces
 from mnemon_server.services.facts.putting import FactPutting
-from mnemon_server.services.facts.stored_form import NAME, has_expired, to_fact, to_name
-from mnemon_server.services.facts.writes import renew
+from mnemon_server.services.facts.stored_form import NAME, has_expired, is_fact, to_fact, to_name
+from mnemon_server.services.facts.writes import REQUESTED, check_revision, remove, renew
 from mnemon_server.services.reading.answers import Room, read_within
 from mnemon_server.services.reading.filter_expressions import unmet_conditions
 from mnemon_server.services.reading.pages import read_page
@@ -97,22 +104,6 @@ async def by_record_id(names: Iterable[Name]) -> dict[str, Name]:
         name_of[record_id(*name)] = name
         await pause.where_due()
     return name_of
-
-
-# Restarts the lifetimes of facts.
-
-
-async def renew_facts(vault: Vault, names: Sequence[Name], *, request_id: str) -> RenewalReceipt:
-    """Restarts the ttl of facts, in one transaction; one result for each name, in their order."""
-    each = list(dict.fromkeys(names))
-
-    def program(tx: VaultTransaction) -> str:
-        return json.dumps([_to_stored(renewal) for renewal in renew(tx, each)])
-
-    identity = request_key(request_id, "renew facts", names)
-    receipt = await completion(vault.transact(program, request=identity))
-    stored = dict(zip(each, json.loads(receipt.answer), strict=True))
-    return RenewalReceipt(tuple(_from_stored(name, stored[name]) for name in names), receipt.replayed)
 
 
 def _to_stored(renewal: FactRenewal | None) -> int | None:
@@ -294,7 +285,15 @@ class FactStore:
     async def renew(self, names: Sequence[tuple[Namespace, str]], *, request_id: str = "") -> RenewalReceipt:
         """Restarts the ttl of 1 to 1,000 facts, in one transaction; one result for each, in their order."""
         refuse([*names_violations(names), *request_id_violations(request_id)])
-        return await renew_facts(self._vault, names, request_id=request_id)
+        each = [*dict.fromkeys(names)]
+
+        def program(tx: VaultTransaction) -> str:
+            return json.dumps([_to_stored(renewal) for renewal in renew(tx, each)])
+
+        identity = request_key(request_id, "renew facts", names)
+        receipt = await completion(self._vault.transact(program, request=identity))
+        stored = dict(zip(each, json.loads(receipt.answer), strict=True))
+        return RenewalReceipt(tuple(_from_stored(name, stored[name]) for name in names), receipt.replayed)
 
     async def delete(
         self,
@@ -313,14 +312,24 @@ class FactStore:
         """
         del ack  # A durable change is searchable at once, since facts are never indexed outside the vault.
         refuse([*key_violations(key), *revision_violations(expected_revision), *request_id_violations(request_id)])
-        return await delete_fact(
-            self._vault,
-            namespace,
-            key,
-            expected_revision=expected_revision,
-            allow_missing=allow_missing,
-            request_id=request_id,
-        )
+        name = record_id(namespace, key)
+
+        def program(tx: VaultTransaction) -> str:
+            records = tx.collection(FACTS)
+            [found] = records.get_documents([name])
+            known = found if found is not None and is_fact(found, namespace, key, tx.now) else None
+            if known is None:
+                if not allow_missing:
+                    raise FactNotFoundError(key)
+                return "0"
+            check_revision(expected_revision, key, known)
+            remove(records, known, REQUESTED)
+            return json.dumps(known.revision)
+
+        identity = request_key(request_id, "delete fact", namespace, key, expected_revision, allow_missing)
+        receipt = await completion(self._vault.transact(program, request=identity))
+        revision = json.loads(receipt.answer)
+        return receipt.of_record(key, WriteOutcome.DELETED if revision else WriteOutcome.MISSING, revision)
 
     async def delete_many(self, where: FactFilter, *, dry_run: bool = False, request_id: str = "") -> BulkDeleteReceipt:
         """Removes for good, in one transaction, every fact that matches; `dry_run` counts them, and removes nothing."""
