@@ -406,6 +406,7 @@ async def test_the_feed_names_recorded_events_and_the_full_view_carries_them(con
     assert [event.episodic_saved.HasField("content") for event in plain] == [False, True]
     [pruned] = await told(connection.changes, "EPISODIC_PRUNED", full=True)
     assert (pruned.record_id, pruned.episodic_pruned.reason) == ("1", pb.PRUNE_REASON_REQUESTED)
+    assert pruned.episodic_pruned.segment_id == 1
     assert [event.event_id for event in pruned.episodic_pruned.events] == ["a"]
     assert pruned.WhichOneof("record") is None
 

@@ -115,6 +115,7 @@ async def test_a_search_finds_statements_by_vector_and_text(semantic: Any) -> No
         assert best.score.relevance < 0.7
         assert best.score.HasField("vector") == (mode != common_pb2.SEARCH_MODE_KEYWORD)
         assert answer.diagnostics.mode == (mode or common_pb2.SEARCH_MODE_HYBRID)
+        assert answer.diagnostics.duration.ToNanoseconds() > 0
     asked = pb.SearchSimilarRequest(query="Ada", mode=common_pb2.SEARCH_MODE_KEYWORD, min_score=0.5)
     assert violations(await failure_of(semantic.SearchSimilar(asked))) == {"min_score"}
     assert violations(await failure_of(semantic.SearchSimilar(pb.SearchSimilarRequest(query="a", mode=9)))) == {"mode"}  # type: ignore[arg-type]

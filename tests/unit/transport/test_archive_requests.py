@@ -1,8 +1,6 @@
 """Invalid requests to the archive service are refused, and every invalid field is named."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -14,23 +12,16 @@ from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.transport.convert import archive as requests
 
+from tests.support.refusals import refused_fields
+
 NO_TIME = Timestamp(seconds=10**13)
 UNSET = common_pb2.MetadataValue()
-
-
-def fields(read: Callable[[Any], Any], request: Any) -> list[str]:
-    """The invalid fields."""
-    try:
-        read(request)
-    except InvalidArgumentError as error:
-        return [violation.field for violation in error.violations]
-    return []
 
 
 def test_every_invalid_field_of_a_selection_is_named_at_once() -> None:
     selection = pb.ExportSelection(kinds=[1, 0, 99], namespace={"labels": ["user", "a\0b"]})
     wrong = ["selection.kinds", "selection.kinds", "selection.namespace[1]"]
-    assert fields(requests.read_export, pb.ExportRecordsRequest(selection=selection)) == wrong
+    assert refused_fields(requests.read_export, pb.ExportRecordsRequest(selection=selection)) == wrong
 
 
 def test_a_selection_has_a_maximum_number_of_kinds() -> None:
@@ -40,12 +31,14 @@ def test_a_selection_has_a_maximum_number_of_kinds() -> None:
         kinds=frozenset({RecordKind.FACT}), namespace=Namespace(("user",)), exact_namespace=True
     )
     more = pb.ExportSelection(kinds=[*kinds, pb.RECORD_KIND_FACT])
-    assert fields(requests.read_export, pb.ExportRecordsRequest(selection=more)) == ["selection.kinds"]
+    assert refused_fields(requests.read_export, pb.ExportRecordsRequest(selection=more)) == ["selection.kinds"]
 
 
 def test_an_import_begins_with_its_options() -> None:
-    assert fields(requests.read_start, pb.ImportRecordsRequest()) == ["start"]
-    assert fields(requests.read_start, pb.ImportRecordsRequest(start={"on_conflict": 9})) == ["start.on_conflict"]
+    assert refused_fields(requests.read_start, pb.ImportRecordsRequest()) == ["start"]
+    assert refused_fields(requests.read_start, pb.ImportRecordsRequest(start={"on_conflict": 9})) == [
+        "start.on_conflict"
+    ]
     start = requests.read_start(pb.ImportRecordsRequest(start={"embed_anew": True}))
     assert start == ImportStart(on_conflict=ImportConflict.NEWER, embed_anew=True)
 
@@ -53,7 +46,7 @@ def test_an_import_begins_with_its_options() -> None:
 @pytest.mark.parametrize(("count", "wrong"), [(1_000, []), (1_001, ["records"])])
 def test_a_message_has_a_maximum_number_of_records(count: int, wrong: list[str]) -> None:
     request = pb.ImportRecordsRequest(records=[pb.ArchivedRecord()] * count)
-    assert fields(requests.check_count, request) == wrong
+    assert refused_fields(requests.check_count, request) == wrong
 
 
 def test_every_invalid_field_of_a_record_is_named_at_once() -> None:
@@ -66,7 +59,7 @@ def test_every_invalid_field_of_a_record_is_named_at_once() -> None:
         passages=[pb.ArchivedPassage(vector=bytes(4)), pb.ArchivedPassage(vector=bytes(5))],
         event={"event_time": NO_TIME, "record_time": NO_TIME, "metadata": {"unset": UNSET}},
     )
-    assert sorted(fields(requests.read_record, message)) == [
+    assert refused_fields(requests.read_record, message) == [
         "record.create_time",
         "record.event.event_time",
         "record.event.metadata.unset",

@@ -7,8 +7,9 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2
 from mnemon.v1 import memory_pb2 as pb
-from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.transport.convert import memories as requests
+
+from tests.support.refusals import refused_fields
 
 NO_TIME = Timestamp(seconds=10**13)
 UNSET = common_pb2.MetadataValue()
@@ -21,18 +22,9 @@ FILTERED = [
 ]
 
 
-def fields(read: Any, request: Any) -> list[str]:
-    """The invalid fields."""
-    try:
-        read(request)
-    except InvalidArgumentError as error:
-        return [violation.field for violation in error.violations]
-    return []
-
-
 def test_a_memory_is_required() -> None:
-    assert fields(requests.read_create, pb.CreateMemoryRequest()) == ["memory"]
-    assert fields(requests.read_update, pb.UpdateMemoryRequest()) == ["memory"]
+    assert refused_fields(requests.read_create, pb.CreateMemoryRequest()) == ["memory"]
+    assert refused_fields(requests.read_update, pb.UpdateMemoryRequest()) == ["memory"]
 
 
 def test_every_invalid_field_of_a_memory_is_named_at_once() -> None:
@@ -51,7 +43,7 @@ def test_every_invalid_field_of_a_memory_is_named_at_once() -> None:
         },
     )
     request = pb.CreateMemoryRequest(memory=memory, embedding=[float("inf")], request_id="r" * 129, ack=9)
-    assert sorted(fields(requests.read_create, request)) == [
+    assert refused_fields(requests.read_create, request) == [
         "ack",
         "embedding",
         "memory.content",
@@ -72,7 +64,7 @@ def test_only_fields_in_the_mask_of_an_update_are_checked() -> None:
 
     def wrong(*paths: str, **request: Any) -> list[str]:
         message = pb.UpdateMemoryRequest(memory=memory, update_mask=FieldMask(paths=paths), **request)
-        return sorted(fields(requests.read_update, message))
+        return refused_fields(requests.read_update, message)
 
     assert wrong("type") == []
     assert wrong("decay_policy") == ["memory.decay_policy"]
@@ -90,13 +82,13 @@ def test_only_fields_in_the_mask_of_an_update_are_checked() -> None:
 
 def test_an_unknown_ack_level_of_a_deletion_is_refused_with_all_other_errors() -> None:
     request = pb.DeleteMemoryRequest(request_id="r" * 129, expected_revision=-1, ack=9)
-    assert fields(requests.read_deletion, request) == ["ack", "memory_id", "request_id", "expected_revision"]
+    assert refused_fields(requests.read_deletion, request) == ["ack", "expected_revision", "memory_id", "request_id"]
 
 
 @pytest.mark.parametrize(("read", "kind"), FILTERED)
 def test_invalid_times_and_parts_of_a_filter_are_named_with_the_other_fields(read: Any, kind: Any) -> None:
     extra = {"by_time": Timestamp(seconds=1)} if kind is pb.ForecastMemoriesRequest else {}
-    assert fields(read, kind(**extra)) == []
+    assert refused_fields(read, kind(**extra)) == []
     message = pb.MemoryFilter(
         scope={"user": "u" * 257},
         personality="p" * 257,
@@ -109,7 +101,7 @@ def test_invalid_times_and_parts_of_a_filter_are_named_with_the_other_fields(rea
         min_confidence=float("nan"),
         filter={},
     )
-    assert sorted(fields(read, kind(filter=message, **extra))) == [
+    assert refused_fields(read, kind(filter=message, **extra)) == [
         "filter.created.end_time",
         "filter.created.start_time",
         "filter.filter",
@@ -130,14 +122,14 @@ def test_invalid_times_and_parts_of_a_filter_are_named_with_the_other_fields(rea
         ({"by_time": NO_TIME}, ["by_time"]),
         ({"by_time": Timestamp()}, []),
         ({"by_time": Timestamp(), "min_confidence": 1.0}, []),
-        ({"page_size": -1, "min_confidence": 0.0}, ["by_time", "page_size", "min_confidence"]),
-        ({"by_time": Timestamp(), "page_size": -1, "min_confidence": float("nan")}, ["page_size", "min_confidence"]),
+        ({"page_size": -1, "min_confidence": 0.0}, ["by_time", "min_confidence", "page_size"]),
+        ({"by_time": Timestamp(), "page_size": -1, "min_confidence": float("nan")}, ["min_confidence", "page_size"]),
     ],
 )
 def test_a_forecast_needs_a_time_and_a_positive_threshold(request_fields: dict[str, Any], wrong: list[str]) -> None:
-    assert fields(requests.read_forecast, pb.ForecastMemoriesRequest(**request_fields)) == wrong
+    assert refused_fields(requests.read_forecast, pb.ForecastMemoriesRequest(**request_fields)) == wrong
 
 
 def test_a_negative_page_size_is_refused_and_a_large_one_is_not() -> None:
-    assert fields(requests.read_list, pb.ListMemoriesRequest(page_size=-1)) == ["page_size"]
-    assert fields(requests.read_list, pb.ListMemoriesRequest(page_size=2**31 - 1)) == []
+    assert refused_fields(requests.read_list, pb.ListMemoriesRequest(page_size=-1)) == ["page_size"]
+    assert refused_fields(requests.read_list, pb.ListMemoriesRequest(page_size=2**31 - 1)) == []

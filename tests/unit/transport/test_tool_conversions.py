@@ -1,13 +1,11 @@
 """Tools, calls and their results are converted to messages and back without loss."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import mnemon
 from mnemon.v1 import errors_pb2
 from mnemon.v1 import tools_pb2 as pb
-from mnemon_server.domain.errors import InvalidArgumentError, ToolFailedError
+from mnemon_server.domain.errors import ToolFailedError
 from mnemon_server.domain.facts import Fact, FactMatch
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.tool_calls import (
@@ -33,6 +31,7 @@ from mnemon_server.transport.convert import tools as convert
 from mnemon_server.transport.convert import tools as requests
 from mnemon_server.wire.enums import numbers_of
 
+from tests.support.refusals import refused_fields
 from tests.support.tool_messages import struct
 from tests.support.turns import Turns
 
@@ -61,15 +60,6 @@ VCP = ToolCall(
 PROBLEM = BlockProblem(protocol=Protocol.ABP, reason="the end marker is missing", tool="x", offset=2**40, line=7)
 
 
-def fields(read: Callable[[Any], Any], request: Any) -> list[str]:
-    """The invalid fields."""
-    try:
-        read(request)
-    except InvalidArgumentError as error:
-        return sorted(violation.field for violation in error.violations)
-    return []
-
-
 def test_missing_fields_have_their_defaults() -> None:
     assert requests.read_call(pb.CallToolRequest(tool="x")) == CallTool(tool="x")
     assert requests.read_execute(pb.ExecuteTextRequest(text="x")) == ExecuteText(text="x")
@@ -84,7 +74,9 @@ def test_every_action_and_every_repair_has_its_number() -> None:
     assert told == {"UNKNOWN": "unknown", "INNER_QUOTES": "quotes inside of strings"} | {
         repair.name: repair.value for repair in Repair
     }
-    assert fields(requests.read_actions, pb.ListToolsRequest(actions_permitted=[1, 0])) == ["actions_permitted[1]"]
+    assert refused_fields(requests.read_actions, pb.ListToolsRequest(actions_permitted=[1, 0])) == [
+        "actions_permitted[1]"
+    ]
 
 
 async def test_parsed_calls_are_written_completely() -> None:
