@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 from mnemon.v1 import common_pb2, errors_pb2
 
@@ -27,6 +26,7 @@ from mnemon_server.domain.history import VersionNotFoundError
 from mnemon_server.services.extraction.extractor import BudgetSpentError, ExtractorAwayError
 from mnemon_server.services.limits.outbox import SlowReaderError
 from mnemon_server.transport import errors as transport_errors
+from mnemon_server.wire.values import duration_to_pb
 
 ERROR_DOMAIN = "mnemon"
 """Without the version of the API, since a reason means the same in every version."""
@@ -180,13 +180,13 @@ class Failure:
             violations=[common_pb2.FieldViolation(field=v.field, description=v.description) for v in self.violations],
         )
         if self.retry_after_s is not None:
-            item.retry_delay.CopyFrom(_duration(self.retry_after_s))
+            item.retry_delay.CopyFrom(duration_to_pb(self.retry_after_s))
         return item
 
     def _details(self) -> Iterator[Any]:
         yield error_details_pb2.ErrorInfo(reason=self.reason, domain=ERROR_DOMAIN, metadata=self.metadata)
         if self.retry_after_s is not None:
-            yield error_details_pb2.RetryInfo(retry_delay=_duration(self.retry_after_s))
+            yield error_details_pb2.RetryInfo(retry_delay=duration_to_pb(self.retry_after_s))
         if self.resource is not None:
             kind, name = self.resource
             yield error_details_pb2.ResourceInfo(
@@ -281,12 +281,6 @@ def _retry_after_s(error: errors.MnemonError) -> float | None:
     if isinstance(error, errors.TooManyRequestsError | errors.IndexWarmingError | errors.QuotaExceededError):
         return error.retry_after_s
     return _RETRY_AFTER_S.get(type(error))
-
-
-def _duration(seconds: float) -> Duration:
-    duration = Duration()
-    duration.FromNanoseconds(round(seconds * 1e9))
-    return duration
 
 
 def _cut(text: str, size: int) -> str:

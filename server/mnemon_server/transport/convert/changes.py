@@ -41,7 +41,6 @@ from mnemon_server.domain.feed import (
     WatchQuery,
 )
 from mnemon_server.domain.memories import Memory
-from mnemon_server.domain.records import View
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.domain.validation import id_violations, scope_violations
 from mnemon_server.services.semantic.decisions import decision_from_json
@@ -250,7 +249,7 @@ def _fill_record(target: pb.Change, record: Record | None) -> None:
     elif isinstance(record, Fact):
         fill_fact(target.fact, record)
     elif record is not None:
-        fill_document(target.document, record, View.STANDARD)
+        fill_document(target.document, record)
 
 
 CHANGE_TYPES = members_of(pb.ChangeType, ChangeType)

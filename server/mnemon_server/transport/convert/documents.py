@@ -1,6 +1,5 @@
 """The knowledge store's requests and answers."""
 
-from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from mnemon_server.domain.documents import (
     StoreHealth,
     UpdateDocument,
 )
-from mnemon_server.domain.records import METADATA_KEYS_MAX, AckLevel, View, WriteReceipt
+from mnemon_server.domain.records import METADATA_KEYS_MAX, AckLevel, View
 from mnemon_server.domain.validation import doc_id_violations, request_id_violations
 from mnemon_server.services.documents.checks import (
     index_violations,
@@ -34,7 +33,6 @@ from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require, vector_from_pb
 from mnemon_server.transport.convert.shared.several import fill_each
-from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
     ACK_LEVELS,
     SEARCH_MODES,
@@ -47,7 +45,6 @@ from mnemon_server.wire.values import (
     fill_time,
     filter_notes_to_pb,
     metadata_from_pb,
-    receipt_to_pb,
     scope_of,
 )
 
@@ -59,7 +56,7 @@ def document_to_pb(document: Document, view: View) -> pb.Document:
     return message
 
 
-def fill_document(target: pb.Document, document: Document, view: View) -> None:
+def fill_document(target: pb.Document, document: Document, view: View = View.STANDARD) -> None:
     """Writes as much of a document as the view shows into a message of its own."""
     target.doc_id, target.revision = document.doc_id, document.revision
     if view is View.IDS:
@@ -73,11 +70,6 @@ def fill_document(target: pb.Document, document: Document, view: View) -> None:
     if view is View.FULL:
         for passage in document.passages:
             target.embeddings.add(values=passage.embedding or ())
-
-
-def fill_document_of(target: pb.DocumentVersion, document: Document) -> None:
-    """Writes the document of a version."""
-    fill_document(target.document, document, View.STANDARD)
 
 
 async def page_to_pb(page: DocumentPage, view: View, next_page_token: str) -> pb.ListDocumentsResponse:
@@ -94,19 +86,6 @@ async def answer_to_pb(answer: SearchAnswer, view: View, *, truncated: bool = Fa
     message.diagnostics.returned = len(answer.results)
     await fill_each(message.results, answer.results, partial(_fill_match, view=view))
     return message
-
-
-def index_results_to_pb(
-    doc_ids: Iterable[str], outcomes: Iterable[WriteReceipt | Failure]
-) -> pb.BulkIndexDocumentsResponse:
-    """The outcome of each document of a run."""
-    results = []
-    for doc_id, outcome in zip(doc_ids, outcomes, strict=True):
-        if isinstance(outcome, Failure):
-            results.append(pb.IndexDocumentResult(doc_id=doc_id, error=outcome.to_item_error()))
-        else:
-            results.append(pb.IndexDocumentResult(doc_id=doc_id, receipt=receipt_to_pb(outcome)))
-    return pb.BulkIndexDocumentsResponse(results=results)
 
 
 def health_to_pb(health: StoreHealth) -> pb.CheckHealthResponse:

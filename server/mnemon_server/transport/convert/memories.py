@@ -99,11 +99,6 @@ def fill_memory(target: pb.Memory, memory: Memory) -> None:
         target.embeddings.add(values=embedding)
 
 
-def fill_memory_of(target: pb.MemoryVersion, memory: Memory) -> None:
-    """Writes the memory of a version."""
-    fill_memory(target.memory, memory)
-
-
 def fill_change(message: Change, receipt: MemoryReceipt) -> Change:
     """The receipt of a write, with the memory as it is now."""
     fill_receipt(message.receipt, receipt.receipt)

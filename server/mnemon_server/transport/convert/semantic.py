@@ -55,15 +55,13 @@ def fill_memory(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
         target.importance = memory.importance
     if memory.metadata:
         fill_metadata(target.metadata, memory.metadata)
-    _fill_times(target, memory)
+    fill_time(target.create_time, memory.create_time)
+    # One that was never stored has no time of its last change.
+    if memory.revision:
+        fill_time(target.update_time, memory.update_time)
     target.revision = memory.revision
     if memory.embedding is not None:
         target.embedding.extend(memory.embedding)
-
-
-def fill_memory_of(target: pb.SemanticMemoryVersion, memory: SemanticMemory) -> None:
-    """Writes the statement of a version."""
-    fill_memory(target.memory, memory)
 
 
 def fill_view(target: pb.SemanticMemory, memory: SemanticMemory, view: View) -> None:
@@ -123,13 +121,6 @@ def status_to_pb(status: IndexStatus) -> pb.GetIndexStatusResponse:
 def snapshot_to_pb(snapshot: Snapshot) -> pb.CreateSnapshotResponse:
     """When a snapshot was written, or why it was not."""
     return filled(pb.CreateSnapshotResponse(), snapshot, snapshot_time=snapshot.time)
-
-
-def _fill_times(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
-    fill_time(target.create_time, memory.create_time)
-    # One that was never stored has no time of its last change.
-    if memory.revision:
-        fill_time(target.update_time, memory.update_time)
 
 
 def fill_result(target: pb.SaveSemanticMemoryResult, saved: SavedSemantic) -> None:

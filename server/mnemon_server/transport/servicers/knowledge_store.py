@@ -11,6 +11,7 @@ from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import documents as convert
 from mnemon_server.transport.convert.shared import versions
 from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision, read_page_size
+from mnemon_server.transport.convert.shared.results import with_receipts
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.past import known
@@ -95,7 +96,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
             )
         response = pb.ListDocumentVersionsResponse(next_page_token=pages.next(page.next_position))
         documents = [version.document for version in page.items]
-        await versions.fill_versions(response.versions, page, documents, convert.fill_document_of)
+        await versions.fill_versions(response.versions, page, documents, "document", convert.fill_document)
         return response
 
     async def RestoreDocumentVersion(
@@ -145,7 +146,10 @@ async def _index_run(vault: "OpenVault", request: pb.BulkIndexDocumentsRequest) 
     """One request of the bulk stream."""
     check_bulk(request.requests)
     outcomes = await write_each(request.requests, read=convert.read_index, write=vault.documents.index_many)
-    return convert.index_results_to_pb((item.document.doc_id for item in request.requests), outcomes)
+    response = with_receipts(pb.BulkIndexDocumentsResponse(), outcomes)
+    for result, item in zip(response.results, request.requests, strict=True):
+        result.doc_id = item.document.doc_id
+    return response
 
 
 def _doc_ids(request: pb.BulkIndexDocumentsRequest) -> list[str]:

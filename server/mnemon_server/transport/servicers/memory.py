@@ -134,7 +134,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             )
             memories = [vault.memories.as_it_was(version) for version in page.items]
         response = pb.ListMemoryVersionsResponse(next_page_token=pages.next(page.next_position))
-        await versions.fill_versions(response.versions, page, memories, convert.fill_memory_of)
+        await versions.fill_versions(response.versions, page, memories, "memory", convert.fill_memory)
         return response
 
     async def RestoreMemoryVersion(

@@ -92,7 +92,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
             )
         response = pb.ListSemanticMemoryVersionsResponse(next_page_token=pages.next(page.next_position))
         statements = [to_semantic(version.document) for version in page.items]
-        await versions.fill_versions(response.versions, page, statements, convert.fill_memory_of)
+        await versions.fill_versions(response.versions, page, statements, "memory", convert.fill_memory)
         return response
 
     async def RestoreSemanticMemoryVersion(

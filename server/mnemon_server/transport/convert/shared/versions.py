@@ -34,13 +34,13 @@ def read_restoration(request: Any, kind: RecordKind, record_id: str) -> Restorat
 
 
 async def fill_versions(
-    target: Any, page: PageOf[Version], records: Sequence[Record], fill_record: Callable[[Any, Record], None]
+    target: Any, page: PageOf[Version], records: Sequence[Record], field: str, fill: Callable[[Any, Record], None]
 ) -> None:
-    """Writes versions into a repeated field, each with its record; yields to other calls."""
+    """Writes versions into a repeated field, each with its record in `field`; yields to other calls."""
     pause = Pause()
     for version, record in zip(page.items, records, strict=True):
         message = target.add()
-        fill_record(message, record)
+        fill(getattr(message, field), record)
         fill_info(message.version, version)
         await pause.where_due()
 
