@@ -1,10 +1,10 @@
 """How records come into a vault: they are checked, get their vectors, and are written in large transactions."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any
 
 from mnemon_server.domain.archive import RECORDS_MAX, ArchivedRecord, ImportConflict, ImportOutcome, ImportStart
 from mnemon_server.domain.clock import EPOCH, Clock
@@ -132,7 +132,6 @@ ImportItem = ArchivedRecord | MnemonError
 
 Ready = Incoming | IncomingRule | EventWrite
 Checked = Ready | MnemonError
-Item = TypeVar("Item", Incoming, IncomingRule, EventWrite)
 
 
 class Import:
@@ -169,12 +168,16 @@ class Import:
         """
         checked = await self._embedded(await self._offload(self._checked, items))
         results: dict[int, ImportResult] = {n: each for n, each in enumerate(checked) if isinstance(each, MnemonError)}
-        for numbers in _runs(checked, Incoming, TOGETHER_MAX):
-            results |= zip(numbers, await self._store(_of_type(Incoming, checked, numbers)), strict=True)
-        for numbers in _runs(checked, IncomingRule, RECORDS_MAX):
-            results |= zip(numbers, await self._store_rules(_of_type(IncomingRule, checked, numbers)), strict=True)
-        for numbers in _runs(checked, EventWrite, TOGETHER_MAX):
-            results |= zip(numbers, await self._store_events(_of_type(EventWrite, checked, numbers)), strict=True)
+        stores: Sequence[tuple[type[Ready], int, Callable[[list[Any]], Awaitable[list[ImportResult]]]]] = (
+            (Incoming, TOGETHER_MAX, self._store),
+            (IncomingRule, RECORDS_MAX, self._store_rules),
+            (EventWrite, TOGETHER_MAX, self._store_events),
+        )
+        for kind, most, store_some in stores:
+            numbers = [n for n, each in enumerate(checked) if isinstance(each, kind)]
+            for start in range(0, len(numbers), most):
+                some = numbers[start : start + most]
+                results |= zip(some, await store_some([checked[n] for n in some]), strict=True)
         return [results[n] for n in range(len(items))]
 
     # Checking
@@ -238,7 +241,7 @@ class Import:
         for kind in EMBEDDED:
             wanted = [n for n, each in enumerate(checked) if _lacks_passages(each, kind)]
             for numbers in _embedded_runs(checked, wanted):
-                records = _of_type(Incoming, checked, numbers)
+                records = [each for n in numbers if isinstance(each := checked[n], Incoming)]
                 heads = self._vault.collection(COLLECTION_OF[kind]).heads
                 made = await embedded_passages(self._embedder, kind, [each.document for each in records], heads)
                 for n, each, passages in zip(numbers, records, made, strict=True):
@@ -306,14 +309,3 @@ def _embedded_runs(checked: Sequence[Checked], numbers: Iterable[int]) -> Iterat
         length += more
     if run:
         yield run
-
-
-def _of_type(kind: type[Item], checked: Sequence[Checked], numbers: Iterable[int]) -> list[Item]:
-    return [each for n in numbers if isinstance(each := checked[n], kind)]
-
-
-def _runs(checked: Sequence[Checked], kind: type[Ready], size: int) -> Iterator[list[int]]:
-    """The numbers of all records of a kind, `size` at a time."""
-    numbers = [n for n, each in enumerate(checked) if isinstance(each, kind)]
-    for start in range(0, len(numbers), size):
-        yield numbers[start : start + size]

@@ -62,7 +62,7 @@ def linked_to(semantic: DocumentReader, event_ids: Sequence[str], user: str) -> 
     for start in range(0, len(event_ids), IDS_STEP):
         ids = event_ids[start : start + IDS_STEP]
         linked = AnyOf(tuple(Condition(LINKS_FIELD, Operator.CONTAINS, (event_id,)) for event_id in ids))
-        for document in _all(semantic, RecordFilter(expression=linked, hidden=None)):
+        for document in all_matching(semantic, RecordFilter(expression=linked, hidden=None)):
             # A text that contains an id matches too, but is not a list of links.
             if document.scope.user == user and not set(ids).isdisjoint(links_of(document.metadata)):
                 found[document.doc_id] = None
@@ -141,7 +141,7 @@ class _Linked:
     def _find_makers(self, memory_ids: Sequence[str]) -> None:
         self.makers |= dict.fromkeys(memory_ids)
         if memory_ids:
-            for stored in _all(self.tx.collection(DECISIONS), among("result_id", memory_ids, hidden=None)):
+            for stored in all_matching(self.tx.collection(DECISIONS), among("result_id", memory_ids, hidden=None)):
                 decision = stored_decision(stored)
                 self.makers[decision.result_id] = self.makers[decision.result_id] or decision
 
@@ -235,12 +235,13 @@ def remove_and_restore(tx: VaultTransaction, fallen: Mapping[str, Document]) -> 
 
 def _behind(semantic: DocumentReader, memory_ids: Sequence[str]) -> Iterable[Document]:
     """The statements that any of these superseded."""
-    return _all(semantic, among("superseded_by", memory_ids, hidden=True)) if memory_ids else ()
+    return all_matching(semantic, among("superseded_by", memory_ids, hidden=True)) if memory_ids else ()
 
 
-def _all(semantic: DocumentReader, where: RecordFilter) -> Iterator[Document]:
+def all_matching(records: DocumentReader, where: RecordFilter, *, vectors: bool = False) -> Iterator[Document]:
+    """All documents that match, read some at a time, in the order in which they were first stored."""
     after = 0
-    while rows := semantic.list_documents(where, after=after, limit=DOCUMENTS_STEP):
+    while rows := records.list_documents(where, after=after, limit=DOCUMENTS_STEP, vectors=vectors):
         yield from (document for _, document in rows)
         after = rows[-1][0]
 

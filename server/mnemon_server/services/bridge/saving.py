@@ -1,6 +1,6 @@
 """Saves events of the timeline as statements: many in one transaction, together with the state of the bridge."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -106,12 +106,15 @@ async def prepared(semantic: SemanticStore, items: Sequence[Item], policy: Routi
         EmbeddingError: a text cannot be embedded.
         ThrottledError, IndexWarmingError: see SemanticStore.
     """
-    requests = [_request(item.event, policy) for item in items if item.event is not None]
+    statements = [statement_of(item.event, policy) for item in items if item.event is not None]
+    requests = [SaveSemantic(memory=each, conflict_policy=policy.conflict_policy) for each in statements]
     if not requests:
         yield Batch(items, ())
         return
     async with semantic.prepared(requests) as programs:
-        _refuse_failed(programs)
+        for program in programs:
+            if isinstance(program, MnemonError) and not isinstance(program, InvalidArgumentError):
+                raise program
         yield Batch(items, programs)
 
 
@@ -119,16 +122,6 @@ async def can_save(semantic: SemanticStore) -> bool:
     """Whether a harmless text can be prepared; nothing is saved."""
     async with semantic.prepared([PROBE]) as [program]:
         return isinstance(program, SaveProgram)
-
-
-def _request(event: Event, policy: RoutingPolicy) -> SaveSemantic:
-    return SaveSemantic(memory=statement_of(event, policy), conflict_policy=policy.conflict_policy)
-
-
-def _refuse_failed(programs: Iterable[SaveProgram | MnemonError]) -> None:
-    for program in programs:
-        if isinstance(program, MnemonError) and not isinstance(program, InvalidArgumentError):
-            raise program
 
 
 def _handle(

@@ -17,6 +17,7 @@ from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.promises.marks import runs_of
 from mnemon_server.engines.promises.records import DocumentReader
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.bridge.reconciliation import all_matching
 from mnemon_server.services.erasure.selection import ERASED_KINDS, PAGE, Selection, pages_of, pages_of_events
 from mnemon_server.services.semantic.decisions import ABOUT
 from mnemon_server.services.semantic.filters import among
@@ -150,12 +151,8 @@ def falling(semantic: DocumentReader, asked: Iterable[Document], *, vectors: boo
         found = [one for one in semantic.get_documents([each for each in holders if each], vectors=vectors) if one]
         # What took a statement's place has its words only if it was merged from it.
         further = [one for one in found if fallen.keys() & set(merged_from(one))]
-        after = 0
-        while rows := semantic.list_documents(
-            among("superseded_by", newest, hidden=True), after=after, limit=PAGE, vectors=vectors
-        ):
-            further += [one for _, one in rows if one.doc_id not in _parts_of_holder(one, fallen)]
-            after = rows[-1][0]
+        behind = all_matching(semantic, among("superseded_by", newest, hidden=True), vectors=vectors)
+        further += [one for one in behind if one.doc_id not in _parts_of_holder(one, fallen)]
         newest = {one.doc_id: one for one in further if one.doc_id not in fallen}
     return fallen
 

@@ -25,8 +25,6 @@ class ToolEndpoint(Protocol):
 
         Neither error message contains the endpoint's answer.
         """
-        ...
 
     async def aclose(self) -> None:
         """Closes its connections. No call may be in flight."""
-        ...
