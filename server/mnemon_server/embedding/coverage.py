@@ -48,10 +48,9 @@ def script_of(letter: str) -> str:
 def coverage(text: str, known: Iterable[tuple[int, int]], read: Collection[str]) -> float:
     """The share of a text's letters, 0 to 1, that are in long tokens: at least three letters, or two CJK characters.
 
-    Args:
-        text: the text. Without any letter, the result is 1, or 0 if no token is known, as of an emoji.
-        known: the start and the exclusive end of each token of the vocabulary, in code points.
-        read: the scripts that the model reads. In these, the share is the higher, the shorter the text is.
+    Without any letter, it is 1, or 0 if no token is known, as of an emoji. `known` has the start and the exclusive end
+    of each token of the vocabulary, in code points. In the scripts that the model reads, the share is the higher, the
+    shorter the text is.
     """
     others, syllables = _counts(text)
     total = others + _LETTERS_OF_SYLLABLE * syllables

@@ -97,19 +97,16 @@ def open_embedder(
 ) -> Embedder:
     """Opens the embedder for a model's name. The caller must close it.
 
-    Args:
-        model: `sentence-transformers/all-MiniLM-L6-v2`, with or without its first part, `multilingual` and
-            `universal-sentence-encoder-multilingual` are built in and run on ONNX Runtime. `hashing` has no notion of
-            meaning and is only for tests and trials. A path, absolute or beginning with `./`, `../` or `~`,
-            is a folder with any model's ONNX graph; see `folder.py`. Any
-            other name is a sentence-transformers model, which needs the extra `mnemon-server[sentence-transformers]`.
-        precision: of a built-in model. All others compute in fp32, and their `model` says so.
-        model_dir: a folder with the model's files, or None to look in the cache and the installed packages.
-        cache_dir: a folder of this program, where built graphs are kept, or None to keep nothing.
-        threads: maximum number of concurrent runs of the model; 0 uses all cores.
-        allow_download: whether missing files may be downloaded from the hub.
-        progress: called with a short text before each slow step.
-        options: what is set about a model in a folder.
+    `sentence-transformers/all-MiniLM-L6-v2`, with or without its first part, `multilingual` and
+    `universal-sentence-encoder-multilingual` are built in and run on ONNX Runtime. `hashing` has no notion of meaning
+    and is only for tests and trials. A path, absolute or beginning with `./`, `../` or `~`, is a folder with any
+    model's ONNX graph; see `folder.py`. Any other name is a sentence-transformers model, which needs the extra
+    `mnemon-server[sentence-transformers]`.
+
+    The precision is for built-in models: all others compute in fp32, and their `model` says so. Without `model_dir`,
+    files are looked for in the cache and the installed packages. `cache_dir` keeps built graphs. `threads` is the
+    maximum number of concurrent runs of the model; 0 uses all cores. `progress` is called with a short text before each
+    slow step.
 
     Raises:
         ConfigurationError: the precision is unknown, the extra is missing, or the model has no such options.
