@@ -73,6 +73,7 @@ _HAN_PERSON = re.compile(
 )
 _SUFFIX = re.compile(r"(?:ies|ing|ed|es|s|er|e|y|ly)$")
 _NAME = re.compile(r"(?<![.!?:;] )(?<!^)\b[^\W\d_a-z]\w+")
+_NAME_WORD = re.compile(r"(?=[^\W\d_])[^a-z][\w'-]*\.?")
 _OWNER = re.compile(r"^(?:The |My |Her |His |Our |Their )?([^\W\d_]+)(?:'s|s') ")
 _MAY = re.compile(r"\b(?:in|of|last|early|late|since|until|\d+) May\b")
 _YEAR = re.compile(r"(?:19|20)\d\d")
@@ -129,6 +130,8 @@ class Reading:
     years: frozenset[str]
     names: frozenset[str]
     """Words with a capital letter that do not begin a sentence."""
+    full_name: frozenset[str]
+    """The words of a name that begins it, as in "Anna Weber lives in Graz"; empty for a single word."""
     subject: tuple[str, ...]
     """The telling words before the first verb; empty for "he", "the user" and sentences without a subject."""
     subject_ids: frozenset[str]
@@ -190,6 +193,7 @@ def read(text: str) -> Reading:
         times=times,
         years=frozenset(filter(str.isdigit, times)),
         names=frozenset(_names(text)),
+        full_name=frozenset(_full_name(text, lowered, place)),
         subject=subject,
         subject_ids=frozenset(filter(_has_digit, subject)),
         owned=subject if any(map(_owns, lowered[:place])) else (),
@@ -270,6 +274,8 @@ def _are_two_events(ours: Reading, theirs: Reading) -> bool:
 
 def _are_of_two_things(ours: Reading, theirs: Reading) -> bool:
     """Whether they are about two things, such as "Tom's office" and "Tom's flat", or two people."""
+    if _are_other_values(ours.full_name - theirs.full_name, theirs.full_name - ours.full_name):
+        return True  # members of a family share a name, and friends may have the same first one
     if _each(ours.subject_ids, theirs.subject_ids) or (
         ours.has_subject and theirs.has_subject and _differ(ours, theirs)
     ):
@@ -431,6 +437,21 @@ def _is_value(word: str) -> bool:
 
 def _names(text: str) -> Iterator[str]:
     return (key_of(name.lower()) for name in _NAME.findall(text) if name.lower() not in CALENDAR)
+
+
+def _full_name(text: str, lowered: Sequence[str], place: int) -> Sequence[str]:
+    """The words with a capital letter before the first verb; none unless there are several."""
+    given = text.split()
+    name = [*takewhile(_NAME_WORD.fullmatch, given)]
+    following = "".join(given[len(name) : len(name) + 1])
+    if len(name) < 2 or not following[:1].islower():
+        return ()
+    first = lowered[0]
+    is_verb = first in STOP_WORDS or first in VERBS or first in PAST or key_of(first) in _PREDICATES
+    # Without an English verb, it may be another language, or begin with a verb: "Plays Chopin on Mondays".
+    is_other = place == 0 and following not in STOP_WORDS and not _is_inflected(lowered, 0)
+    is_name = 0 < place <= len(name) or is_other  # "Hans" ends like a verb
+    return [word.lower().rstrip(".") for word in name] if is_name and not is_verb else ()
 
 
 def _verb_place(lowered: Sequence[str]) -> int:

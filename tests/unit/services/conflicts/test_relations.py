@@ -52,6 +52,14 @@ def relation(left: str, right: str, cosine: float) -> Relation | None:
         ("Ada works on Wednesdays.", "Ada works on Saturdays.", 0.9, UNRELATED),
         ("Clara met Olaf in Graz.", "Clara met Jutta in Bregenz.", 0.8, UNRELATED),
         ("My phone number is 5512.", "My phone number is 7733.", 0.9, UPDATES),
+        ("Anna Weber lives in Graz.", "Anna Becker lives in Oslo.", 0.8, UNRELATED),
+        ("Hans Weber lives in Graz.", "Anna Weber lives in Oslo.", 0.8, UNRELATED),
+        ("Uncle Hans lives in Graz.", "Uncle Peter lives in Oslo.", 0.8, UNRELATED),
+        ("Mrs. Weber never eats fish.", "Mrs. Becker eats fish.", 0.8, UNRELATED),
+        ("Herr Weber wohnt in Graz.", "Herr Becker wohnt in Oslo.", 0.8, UNRELATED),
+        ("María José vive en Graz.", "María Elena vive en Oslo.", 0.8, UNRELATED),
+        ("Anna Weber lives in Graz.", "Anna Weber lives in Oslo.", 0.8, UPDATES),
+        ("Anna Weber lives in Graz.", "Anna lives in Oslo.", 0.8, UPDATES),
         ("Clara's postal address is 3 Elm Lane.", "Clara's holiday address is 9 Fir Road.", 0.8, UNRELATED),
         ("Clara's cousin sings.", "Clara's other cousin paints.", 0.8, UNRELATED),
         ("Invoice 2041 was paid.", "Invoice 2042 was cancelled.", 0.85, UNRELATED),
@@ -70,6 +78,18 @@ def test_statements_relate(left: str, right: str, cosine: float, expected: Relat
     assert found is not None
     assert found.type is expected
     assert found.related > 0.5 or expected is UNRELATED
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("Catherine Weber lives in Graz.", "Katherine Weber lives in Graz."),
+        ("Anna Weber lives in Graz.", "Anna lives in Graz."),
+        ("The Webers live in Graz.", "The Beckers live in Graz."),
+    ],
+)
+def test_only_full_names_tell_people_apart(left: str, right: str) -> None:
+    assert any(features(read(left), read(right), 0.8))
 
 
 def test_the_probability_is_that_of_the_type_and_not_above_that_of_any_relation() -> None:
