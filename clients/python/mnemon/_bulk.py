@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from mnemon._authorization import Credential
 from mnemon._channel import MESSAGE_BYTES_MAX
-from mnemon._status import is_busy
+from mnemon._status import StreamLostError, is_busy
 from mnemon.shared.errors import CallCancelledError, InternalError, MessageTooLargeError, MnemonError, UnavailableError
 
 BATCH_ITEMS_MAX = 64
@@ -26,14 +26,6 @@ _ITEM_BYTES_MAX = MESSAGE_BYTES_MAX - 4096
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
-
-
-class StreamBrokenError(Exception):
-    """A stream ended before everything that was sent was answered."""
-
-    def __init__(self, error: MnemonError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class BulkMethod(ABC, Generic[_Given, _Result]):
@@ -176,7 +168,7 @@ class Resumption(Generic[_Result]):
         self._busy_since = None
         return self.pending.popleft()
 
-    def wait_after(self, broken: StreamBrokenError) -> float:
+    def wait_after(self, broken: StreamLostError) -> float:
         """Seconds to wait before the next try. Raises the error if there is no next try."""
         error = broken.error
         if not self._is_renewed and self._credential.may_renew(error.reason):

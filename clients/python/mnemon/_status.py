@@ -42,6 +42,14 @@ class _Details:
     retry_after: float | None = None
 
 
+class StreamLostError(Exception):
+    """A stream ended that should have gone on."""
+
+    def __init__(self, error: errors.MnemonError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def error_from_call(error: grpc.RpcError, *, address: str, timeout: float | None = None) -> errors.MnemonError:
     """The exception for a failed call; `address` and `timeout` (seconds) are for the message if no server answered."""
     code: grpc.StatusCode = error.code()

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 
 from mnemon._authorization import Credential
 from mnemon._messages.changes import change_from_pb
-from mnemon._status import is_busy
+from mnemon._status import StreamLostError, is_busy
 from mnemon._values import feed as changes
 from mnemon.shared.errors import (
     CallCancelledError,
     DeadlineExceededError,
     InternalError,
-    MnemonError,
     ServerUnreachableError,
     UnavailableError,
 )
@@ -27,14 +26,6 @@ _PASSING = ("SLOW_READER", "TOO_MANY_VAULTS")
 
 # How a proxy or a broken connection ends a stream; a server would give a reason.
 _BROKEN = (UnavailableError, CallCancelledError, DeadlineExceededError, InternalError)
-
-
-class StreamLostError(Exception):
-    """A stream ended that should have gone on."""
-
-    def __init__(self, error: MnemonError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class Progress:

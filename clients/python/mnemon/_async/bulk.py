@@ -8,9 +8,9 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from mnemon._bulk import Batch, Batcher, BulkMethod, Resumption, StreamBrokenError
+from mnemon._bulk import Batch, Batcher, BulkMethod, Resumption
 from mnemon._channel import Target
-from mnemon._status import error_from_call
+from mnemon._status import StreamLostError, error_from_call
 from mnemon._stream_status import StreamStatus
 from mnemon.shared.errors import DeadlineExceededError, ServerUnreachableError
 
@@ -70,7 +70,7 @@ async def _send_batches(
                     yield result
             await stream.finish()
             done = True
-        except StreamBrokenError as broken:
+        except StreamLostError as broken:
             await asyncio.sleep(resumption.wait_after(broken))
         finally:
             stream.cancel()
@@ -116,7 +116,7 @@ class _Stream:
             return None
         response = await self._next(self._call)
         if response is None:
-            raise StreamBrokenError(ServerUnreachableError(f"{self._target.address} ended the stream early"))
+            raise StreamLostError(ServerUnreachableError(f"{self._target.address} ended the stream early"))
         return response
 
     async def finish(self) -> None:
@@ -126,7 +126,7 @@ class _Stream:
         self._outbox.put_nowait(None)
         try:
             await self._next(self._call)
-        except (StreamBrokenError, DeadlineExceededError):
+        except (StreamLostError, DeadlineExceededError):
             return
 
     def cancel(self) -> None:
@@ -150,5 +150,5 @@ class _Stream:
             ) from late
         except grpc.aio.AioRpcError as raised:
             error = await self._status.error(raised) if self._status else raised
-            raise StreamBrokenError(error_from_call(error, address=self._target.address)) from raised
+            raise StreamLostError(error_from_call(error, address=self._target.address)) from raised
         return response if isinstance(response, Message) else None

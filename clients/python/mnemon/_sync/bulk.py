@@ -8,9 +8,9 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from mnemon._bulk import Batch, Batcher, BulkMethod, Resumption, StreamBrokenError
+from mnemon._bulk import Batch, Batcher, BulkMethod, Resumption
 from mnemon._channel import Target
-from mnemon._status import error_from_call
+from mnemon._status import StreamLostError, error_from_call
 from mnemon.shared.errors import DeadlineExceededError, ServerUnreachableError
 
 StreamMethod: TypeAlias = "grpc.StreamStreamMultiCallable[Any, Any]"
@@ -52,7 +52,7 @@ def _send_batches(
             yield from _converse(stream, source, resumption)
             stream.finish()
             done.set()
-        except StreamBrokenError as broken:
+        except StreamLostError as broken:
             done.wait(resumption.wait_after(broken))
         finally:
             stream.cancel()
@@ -97,7 +97,7 @@ class _Stream:
             return None
         response = self._next(self._call)
         if response is None:
-            raise StreamBrokenError(ServerUnreachableError(f"{self._target.address} ended the stream early"))
+            raise StreamLostError(ServerUnreachableError(f"{self._target.address} ended the stream early"))
         return response
 
     def finish(self) -> None:
@@ -107,7 +107,7 @@ class _Stream:
         self._outbox.put(None)
         try:
             self._next(self._call)
-        except (StreamBrokenError, DeadlineExceededError):
+        except (StreamLostError, DeadlineExceededError):
             return
 
     def cancel(self) -> None:
@@ -129,7 +129,7 @@ class _Stream:
                 raise DeadlineExceededError(
                     f"{self._target.address} answered no batch within {self._timeout:g} s"
                 ) from error
-            raise StreamBrokenError(error_from_call(error, address=self._target.address)) from error
+            raise StreamLostError(error_from_call(error, address=self._target.address)) from error
         finally:
             if watchdog:
                 watchdog.cancel()

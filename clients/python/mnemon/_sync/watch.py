@@ -9,9 +9,9 @@ from typing import Self
 import grpc
 
 from mnemon._channel import Target
-from mnemon._status import error_from_call
+from mnemon._status import StreamLostError, error_from_call
 from mnemon._values.feed import Change
-from mnemon._watch import Progress, StreamLostError, ended, silent
+from mnemon._watch import Progress, ended, silent
 from mnemon.v1 import changes_pb2 as pb
 from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
