@@ -160,7 +160,7 @@ class NotFoundError(MnemonError):
     """The requested ids, or names, do not exist."""
 
     noun = ""
-    """What they would name."""
+    """The kind of record, in the message."""
 
     def __init__(self, *ids: str, message: str = "") -> None:
         self.ids = ids

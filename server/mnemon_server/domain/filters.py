@@ -83,7 +83,7 @@ class FilterFields:
     names: Mapping[str, str] = field(default_factory=dict)
     """Their names in the records, if these are others."""
     prefixes: Sequence[str] = (METADATA_PREFIX,)
-    """What stands before a key of the metadata."""
+    """Prefixes of a metadata key."""
 
     def key_of(self, name: str) -> str | None:
         """The metadata key that a name stands for; None for a plain field."""

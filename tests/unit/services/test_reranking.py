@@ -11,6 +11,7 @@ from mnemon_server.domain.memories import MemoryQuery
 from mnemon_server.domain.records import MetadataValue, Scope, SearchMode
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.services.documents.search import DocumentSearch
+from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.reranking import (
     DEPTH,
     FEATURES,
@@ -21,7 +22,7 @@ from mnemon_server.services.search.reranking import (
     default_ranker,
     features,
 )
-from mnemon_server.services.search.settings import SearchSettings, VectorBackend
+from mnemon_server.services.search.settings import SearchSettings
 
 from tests.support.memory_stores import open_memories
 from tests.support.vaults import temporary_vault
@@ -49,13 +50,9 @@ def found(texts: Sequence[str], query: str, ranker: Ranker | None, **terms: obje
         def embed(_: str) -> Vector:
             return np.array([1.0, 0.0], np.float32)
 
-        search = DocumentSearch(
-            records,
-            embed,
-            VectorBackend("local"),
-            settings=SearchSettings(exact_scan_max=1000, ranker=ranker, threads=1),
-        )
-        answer = search.find(SearchQuery(text=query, **{"top_k": 10, "mode": SearchMode.HYBRID} | terms))
+        search = PassageSearch(records, embed, settings=SearchSettings(exact_scan_max=1000, ranker=ranker, threads=1))
+        asked = SearchQuery(text=query, **{"top_k": 10, "mode": SearchMode.HYBRID} | terms)
+        answer = DocumentSearch(search, "local").find(asked)
         search.close()
     return list(answer.results)
 
@@ -84,8 +81,9 @@ def _found_near(
                 WAIT_S
             )
         settings = SearchSettings(exact_scan_max=1000, ranker=default_ranker(), threads=1)
-        search = DocumentSearch(records, lambda _: _toward_query(1.0), VectorBackend("local"), settings=settings)
-        answer = search.find(SearchQuery(text=QUERY, top_k=10, mode=SearchMode.HYBRID, min_score=min_score))
+        search = PassageSearch(records, lambda _: _toward_query(1.0), settings=settings)
+        asked = SearchQuery(text=QUERY, top_k=10, mode=SearchMode.HYBRID, min_score=min_score)
+        answer = DocumentSearch(search, "local").find(asked)
         search.close()
     return [result.doc_id for result in answer.results]
 

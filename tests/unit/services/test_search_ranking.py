@@ -6,7 +6,8 @@ from mnemon_server.domain.documents import Document, Passage, SearchQuery
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.services.documents.search import DocumentSearch
-from mnemon_server.services.search.settings import SearchSettings, VectorBackend
+from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.settings import SearchSettings
 
 from tests.support.vaults import temporary_vault
 
@@ -25,12 +26,8 @@ def test_documents_unlike_the_query_are_not_found() -> None:
             write = DocumentWrite(document=document, passages=[PassageInput(0, 4, at_cosine(cosine))])
             records.put_document(write).result(WAIT_S)
 
-        search = DocumentSearch(
-            records,
-            lambda _: at_cosine(1.0),
-            VectorBackend("local"),
-            settings=SearchSettings(exact_scan_max=10, threads=1),
-        )
-        answer = search.find(SearchQuery(text="other", mode=SearchMode.VECTOR))
-        search.close()
+        settings = SearchSettings(exact_scan_max=10, threads=1)
+        passages = PassageSearch(records, lambda _: at_cosine(1.0), settings=settings)
+        answer = DocumentSearch(passages, "local").find(SearchQuery(text="other", mode=SearchMode.VECTOR))
+        passages.close()
     assert [(result.doc_id, round(result.score, 6)) for result in answer.results] == [("0.5", 0.5), ("0.1", 0.1)]

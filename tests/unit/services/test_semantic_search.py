@@ -21,7 +21,8 @@ from mnemon_server.domain.semantic import (
 )
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, VECTOR_FLOOR, relevance_floors
-from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
+from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.settings import SearchSettings
 from mnemon_server.services.semantic.search import SemanticSearch
 from numpy.typing import NDArray
 
@@ -372,7 +373,8 @@ async def test_a_graph_finds_by_words_and_meaning_what_comparing_everything_find
             return records.vector_usage().graph_count >= LARGE_COUNT - GRAPH.tail_max
 
         await eventually(is_built)
-        everything = SemanticSearch(records, lambda _: None, dimension=DIMENSION, settings=DEFAULT_SEARCH)
+        passages = PassageSearch(records, lambda _: None)
+        everything = SemanticSearch(passages, dimension=DIMENSION)
         rng, by_graph = np.random.default_rng(14), 0
         for _ in range(15):
             like, _ = make_query(said, rng)
@@ -383,7 +385,7 @@ async def test_a_graph_finds_by_words_and_meaning_what_comparing_everything_find
             assert told(answer) == [(each.memory.content, each.similarity) for each in exact.results]
             assert all(each.similarity >= query.min_similarity for each in answer.results)
         assert by_graph > 2
-        everything.close()
+        passages.close()
 
 
 async def test_a_blank_text_finds_nothing(opened: OpenedSemantic) -> None:

@@ -1,7 +1,5 @@
 """Search of the knowledge store by text; the answer tells which filters were ignored or cannot match."""
 
-from collections.abc import Callable
-from copy import copy
 from dataclasses import replace
 
 from mnemon_server.domain.documents import (
@@ -12,35 +10,20 @@ from mnemon_server.domain.documents import (
     SearchResult,
 )
 from mnemon_server.domain.records import NOTHING_RELEVANT, SearchDiagnostics, View
-from mnemon_server.engines.promises.records import RecordEngine
-from mnemon_server.engines.promises.values import Fits, Vector
+from mnemon_server.engines.promises.values import Fits
 from mnemon_server.services.documents.filters import lenient_filter
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.rankings import timed_search
-from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 
 
 class DocumentSearch:
     """Finds documents through their passages; see PassageSearch."""
 
-    def __init__(
-        self,
-        records: RecordEngine,
-        embed_query: Callable[[str], Vector],
-        backend: VectorBackend = LOCAL_BACKEND,
-        *,
-        settings: SearchSettings = DEFAULT_SEARCH,
-    ) -> None:
-        self._records = records
-        self._backend = backend.name
-        self._passages = PassageSearch(records, embed_query, applier=backend.applier, settings=settings)
-
-    def over(self, records: RecordEngine) -> "DocumentSearch":
-        """The same search over a part of the records."""
-        part = copy(self)
-        part._records, part._passages = records, self._passages.over(records)
-        return part
+    def __init__(self, passages: PassageSearch, backend: str) -> None:
+        """`backend` is named in results that name no source themselves."""
+        self._passages = passages
+        self._backend = backend
 
     @timed_search
     def find(self, query: SearchQuery, *, fits: Fits | None = None) -> SearchAnswer:
@@ -48,7 +31,7 @@ class DocumentSearch:
 
         `fits` is asked before one is read.
         """
-        where, notes = lenient_filter(self._records, query.where)
+        where, notes = lenient_filter(self._passages.records, query.where)
         if query.is_empty or query.top_k <= 0:
             nothing = SearchDiagnostics(mode=query.chosen_mode, exact=True, relevance=NOTHING_RELEVANT)
             return SearchAnswer((), notes, nothing)
@@ -56,10 +39,6 @@ class DocumentSearch:
         found = self._passages.find(asked, fits=fits)
         backend = "" if query.view is View.IDS else self._backend
         return SearchAnswer(tuple(_result(hit, backend) for hit in found.hits), notes, found.diagnostics)
-
-    def close(self) -> None:
-        """Waits for what has begun."""
-        self._passages.close()
 
 
 def _result(hit: PassageHit, backend: str) -> SearchResult:

@@ -61,6 +61,7 @@ from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.embedded_passages import embed_passages, placed
 from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
 from mnemon_server.services.search.passage_queries import fetch_vector
+from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.writing.writes import (
     Puts,
@@ -106,11 +107,12 @@ class DocumentStore:
         """Documents that wait for the engine."""
         self._applier = backend.applier
         self._offload = Offload(search.threads, "reader")
-        self._search = DocumentSearch(records, embedder.embed_query, backend, settings=search)
+        self._passages = PassageSearch(records, embedder.embed_query, applier=backend.applier, settings=search)
         self._use(records)
 
     def _use(self, records: RecordEngine) -> None:
         self._records = records
+        self._search = DocumentSearch(self._passages, self.backend.name)
         self._reads: ReadBatcher[Document | None] = ReadBatcher(records.get_documents, self._offload)
         self._puts: Puts = WriteBatcher(records.put_documents, self.waiting)
         self._changes = DocumentChanges(records, self._embedder, self._reads)
@@ -118,7 +120,7 @@ class DocumentStore:
     def over(self, records: RecordEngine) -> "DocumentStore":
         """The same store over a part of the records. It shares the threads; close this one alone."""
         part = copy(self)
-        part._search = self._search.over(records)
+        part._passages = self._passages.over(records)
         part._use(records)
         return part
 
@@ -266,7 +268,7 @@ class DocumentStore:
     async def aclose(self) -> None:
         """Waits for what has begun, and closes the vector index; calls after it fail."""
         await self._offload.aclose()
-        await asyncio.to_thread(self._search.close)
+        await asyncio.to_thread(self._passages.close)
         await asyncio.to_thread(self.backend.close)
 
     async def __aenter__(self) -> Self:

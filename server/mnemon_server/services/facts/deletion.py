@@ -38,7 +38,7 @@ async def delete_facts(vault: Vault, where: FactFilter, *, request_id: str) -> B
 
 
 async def delete_expired(vault: Vault, record_ids: Sequence[str], now: datetime) -> int:
-    """Removes those of these facts that have expired by `now`; returns how many it removed."""
+    """Removes the facts among these that have expired by `now`; returns how many it removed."""
 
     def program(tx: VaultTransaction) -> str:
         records = tx.collection(FACTS)

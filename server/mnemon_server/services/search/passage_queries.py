@@ -24,9 +24,7 @@ class PassageQuery:
     text: str = ""
     vector: Vector | None = None
     of_model: bool = False
-    """For a recall: the server's model made `vector`, which counts like that of the text; the answer tells how near the
-    nearest are.
-    """
+    """See TextQuery."""
     where: RecordFilter
     mode: SearchMode
     limit: int

@@ -81,10 +81,10 @@ class PassageSearch:
         applier: IndexApplier | None = None,
         settings: SearchSettings = DEFAULT_SEARCH,
     ) -> None:
-        self._records = records
-        self._embed_query = embed_query
+        self.records = records
+        self.embed_query = embed_query
         self._applier = applier
-        self._settings = settings
+        self.settings = settings
         self._fusion_of_own_vectors = replace(settings.fusion, model=None)
         # One thread is always reserved for calls that do not need the index, which may hang.
         self._at_index = threading.Semaphore(max(1, settings.threads - 1))
@@ -93,17 +93,17 @@ class PassageSearch:
     def over(self, records: RecordEngine) -> "PassageSearch":
         """The same search over a part of the records. It shares the threads, and uses no vector index."""
         part = copy(self)
-        part._records, part._applier = records, None
+        part.records, part._applier = records, None
         return part
 
     def find(self, query: PassageQuery, *, fits: Fits | None = None) -> PassageAnswer:
         """The documents nearest to the query, best first, each once; calls `fits` before it reads one. Blocks."""
-        ranker, (choice, vector) = self._settings.ranker, self._find(query)
+        ranker, (choice, vector) = self.settings.ranker, self._find(query)
         if ranker is None or query.mode is not SearchMode.HYBRID:
             ranking, places = choice.ranking, choice.scored()
         else:
             assert vector is not None  # noqa: S101 - the search is by meaning, too
-            reranking = Reranking(self._records, ranker, self._fusion(query))
+            reranking = Reranking(self.records, ranker, self._fusion(query))
             ranking, places = reranking.applied(query, vector, choice)
         relevance = self._relevance(query, ranking, places)
         places = [scored for scored in places[query.skip :] if scored.score >= query.min_score]
@@ -126,11 +126,11 @@ class PassageSearch:
         return self._decide(query, replace(planning.result(), near=near), vector), vector
 
     def _vector(self, query: PassageQuery) -> Vector:
-        return self._embed_query(query.text) if query.vector is None else query.vector
+        return self.embed_query(query.text) if query.vector is None else query.vector
 
     def _takes_proposals(self, query: PassageQuery) -> bool:
         """Whether it is certain that a hybrid search asks the records for proposals."""
-        is_large = self._records.stats().passage_count > self._settings.exact_scan_max
+        is_large = self.records.stats().passage_count > self.settings.exact_scan_max
         return is_large and self._applier is None and (not query.where or self._may_check(query))
 
     def close(self) -> None:
@@ -138,22 +138,22 @@ class PassageSearch:
         self._plan_threads.shutdown()
 
     def _plan(self, query: PassageQuery) -> Plan:
-        stored, few = self._records.stats().passage_count, self._settings.exact_scan_max
+        stored, few = self.records.stats().passage_count, self.settings.exact_scan_max
         among = None
         if query.where and (stored <= few or not self._may_check(query)):
-            among = self._records.match_passages(query.where)
+            among = self.records.match_passages(query.where)
         elif query.where and not query.broad:
-            among = self._records.match_few_passages(query.where, limit=few)
+            among = self.records.match_few_passages(query.where, limit=few)
         by_words = query.mode is not SearchMode.VECTOR
         return Plan(
             candidates=stored if among is None else len(among),
             among=among,
             check=query.where if query.where and among is None else None,
-            keywords=self._records.search_keywords(query.text, among) if by_words else None,
+            keywords=self.records.search_keywords(query.text, among) if by_words else None,
         )
 
     def _may_check(self, query: PassageQuery) -> bool:
-        if query.mode is SearchMode.HYBRID and not self._settings.fusion.is_absolute:
+        if query.mode is SearchMode.HYBRID and not self.settings.fusion.is_absolute:
             return False  # a relative score must not depend on passages that do not match the filter
         return query.broad or (query.mode is SearchMode.VECTOR and self._applier is None)
 
@@ -190,13 +190,13 @@ class PassageSearch:
     def _fusion(self, query: PassageQuery) -> Fusion:
         """The fusion for a query. A vector that the caller made counts in full and from 0, whatever model made it."""
         is_of_model = query.vector is None or query.of_model
-        return self._settings.fusion if is_of_model else self._fusion_of_own_vectors
+        return self.settings.fusion if is_of_model else self._fusion_of_own_vectors
 
     def _decide(self, query: PassageQuery, plan: Plan, vector: Vector | None) -> Choice:
         if vector is None:
             return self._choose_by_word(query, plan, plan.keywords or NOTHING)
         degraded = ""
-        if plan.candidates > self._settings.exact_scan_max:
+        if plan.candidates > self.settings.exact_scan_max:
             if self._applier is None:
                 choice = self._propose_from_records(query, plan, vector)
             else:
@@ -216,7 +216,7 @@ class PassageSearch:
 
     def _compare_all(self, query: PassageQuery, plan: Plan, vector: Vector, degraded: str) -> Choice:
         if plan.check is not None and not query.broad:
-            among = self._records.match_passages(plan.check)
+            among = self.records.match_passages(plan.check)
             plan = Plan(len(among), among, None, plan.keywords)
         return self._choose(query, plan, self._scan(query, plan, vector, plan.among, exact=True, degraded=degraded))
 
@@ -279,7 +279,7 @@ class PassageSearch:
                 query,
                 replace(plan, keywords=joined(words, of_near)),
                 vector,
-                joined(near, self._records.scan_vectors(vector, words.passage_ids, exact=0)),
+                joined(near, self.records.scan_vectors(vector, words.passage_ids, exact=0)),
                 exact=False,
                 left_out=left_out,
             )
@@ -301,13 +301,13 @@ class PassageSearch:
     def _nearest(self, query: PassageQuery, vector: Vector, widening: int) -> Scores | None:
         """The nearest vectors that the records propose; None if they propose nothing or too many are needed."""
         limit = self._proposals_max(query, widening)
-        return None if limit > GRAPH_HITS_MAX else self._records.nearest_vectors(vector, limit=limit, exact=False)
+        return None if limit > GRAPH_HITS_MAX else self.records.nearest_vectors(vector, limit=limit, exact=False)
 
     def _proposals_max(self, query: PassageQuery, widening: int) -> int:
         limit = widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.limit)
         if query.mode is not SearchMode.HYBRID:
             return limit
-        share = self._records.stats().passage_count // HYBRID_SHARE
+        share = self.records.stats().passage_count // HYBRID_SHARE
         return max(limit * HYBRID_WIDENING, min(share, GRAPH_HITS_MAX))
 
     # Proposals of the vector index
@@ -338,8 +338,8 @@ class PassageSearch:
 
         None if there are too many, or if so many searches wait for the index that this one is quicker without it.
         """
-        limit = min(max(INDEX_HITS_MIN, INDEX_OVERFETCH * query.limit), self._records.stats().passage_count)
-        pending = applier.pending_passages(self._settings.exact_scan_max)
+        limit = min(max(INDEX_HITS_MIN, INDEX_OVERFETCH * query.limit), self.records.stats().passage_count)
+        pending = applier.pending_passages(self.settings.exact_scan_max)
         if pending is None:
             return None
         if not self._at_index.acquire(blocking=False):
@@ -365,7 +365,7 @@ class PassageSearch:
         degraded: str = "",
     ) -> Ranking:
         """Compares the vectors of `among`, or all vectors, one by one, and combines them with the keyword scores."""
-        near = self._records.scan_vectors(vector, among, exact=0)
+        near = self.records.scan_vectors(vector, among, exact=0)
         return self._ranked(query, plan, vector, near, exact=exact, degraded=degraded)
 
     def _ranked(
@@ -401,7 +401,7 @@ class PassageSearch:
         """The ranking of these cosines, which becomes exact where it matters."""
 
         def refined(passage_ids: PassageIds) -> Ranking:
-            exact = self._records.scan_vectors(vector, passage_ids, exact=len(passage_ids))
+            exact = self.records.scan_vectors(vector, passage_ids, exact=len(passage_ids))
             return ranked(replace(near.replaced(exact), rounded=False))
 
         return replace(ranked(near), refined=refined if near.rounded else None)
@@ -414,7 +414,7 @@ class PassageSearch:
                 ranking = found.refined(found.passage_ids[found.rivals(count)])
             rows = ranking.top(count)
             ids = ranking.passage_ids[rows]
-            matching = ids if plan.check is None else self._records.filter_passages(ids, plan.check)
+            matching = ids if plan.check is None else self.records.filter_passages(ids, plan.check)
             places = self._places(matching, dict(zip(ids.tolist(), rows.tolist(), strict=True)), query.limit)
             if len(places) == query.limit or count >= len(ranking.scores) or len(rows) < count:
                 candidates = plan.candidates if plan.check is None else len(matching)
@@ -431,7 +431,7 @@ class PassageSearch:
     ) -> dict[str, tuple[int, PassageLocation]]:
         """The first `limit` documents, each with its best passage."""
         places: dict[str, tuple[int, PassageLocation]] = {}
-        for place in self._records.locate_passages(passage_ids.tolist()):
+        for place in self.records.locate_passages(passage_ids.tolist()):
             if len(places) == limit:
                 break
             places.setdefault(place.doc_id, (row_of[place.passage_id], place))
@@ -440,7 +440,7 @@ class PassageSearch:
     def _hits(
         self, query: PassageQuery, ranking: Ranking, places: Sequence[ScoredPlace], fits: Fits | None
     ) -> tuple[PassageHit, ...]:
-        documents = self._records.get_documents(
+        documents = self.records.get_documents(
             [scored.place.doc_id for scored in places],
             vectors=query.vectors,
             fields_only=query.fields_only,

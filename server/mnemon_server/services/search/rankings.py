@@ -134,7 +134,7 @@ def by_both(
     min_cosine: float | None = None,
 ) -> Ranking:
     """Ranks by meaning and words, each 0 where that half did not find a passage; unless `exact`, leaves out passages
-    that were not compared by meaning. If the query has no word, its score is that of the vector alone.
+    that were not compared by meaning. If the query has no word, the vector alone decides.
 
     Passages below `min_cosine` get the score 0. A rounded cosine may be a little below.
     """

@@ -5,8 +5,7 @@ statements, and the filters are applied to them. If the graph may have missed a 
 all candidates are compared. PassageSearch does the searches with words.
 """
 
-from collections.abc import Callable, Sequence
-from copy import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +29,6 @@ from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.passage_queries import PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.rankings import DIGITS, NOTHING, similarities, timed_search
-from mnemon_server.services.search.settings import SearchSettings
 from mnemon_server.services.semantic.checks import query_violations
 from mnemon_server.services.semantic.filters import context_filter, record_filter, window
 from mnemon_server.services.semantic.stored_form import to_semantic
@@ -65,26 +63,10 @@ class _Compared:
 class SemanticSearch:
     """Finds statements. A search is one blocking call: switching threads would cost more than the search itself."""
 
-    def __init__(
-        self,
-        records: RecordEngine,
-        embed_query: Callable[[str], Vector],
-        *,
-        dimension: int,
-        settings: SearchSettings,
-    ) -> None:
-        self._records = records
-        self._embed_query = embed_query
+    def __init__(self, passages: PassageSearch, *, dimension: int) -> None:
+        self._passages = passages
+        self._records = passages.records
         self._dimension = dimension
-        self._exact_scan_max = settings.exact_scan_max
-        self._fusion = settings.fusion
-        self._passages = PassageSearch(records, embed_query, settings=settings)
-
-    def over(self, records: RecordEngine) -> "SemanticSearch":
-        """The same search over a part of the records."""
-        part = copy(self)
-        part._records, part._passages = records, self._passages.over(records)
-        return part
 
     @timed_search
     def find(self, query: SimilarQuery, *, fits: Fits | None = None) -> SimilarAnswer:
@@ -95,21 +77,19 @@ class SemanticSearch:
             return SimilarAnswer((), SimilarityDiagnostics(mode=mode, relevance=NOTHING_RELEVANT))
         if mode is not SearchMode.VECTOR:
             return self._find_by_words(query, mode, fits)
-        vector = None if query.vector is None else unit_vector(query.vector)
         candidates = self._candidates(query.where)
-        compared = self._compare(candidates, self._embed_query(query.text) if vector is None else vector, query)
+        vector = self._passages.embed_query(query.text) if query.vector is None else unit_vector(query.vector)
+        compared = self._compare(candidates, vector, query)
         matches = self._matches(compared.scores, query, fits)
-        fusion = self._fusion if vector is None or query.of_model else replace(self._fusion, model=None)
+        fusion = self._passages.settings.fusion
+        if query.vector is not None and not query.of_model:
+            fusion = replace(fusion, model=None)
         floor = query.min_similarity or relevance_floors(fusion, query.text, mode).score
         diagnostics = replace(
             _diagnostics(mode, candidates, len(compared.scores.scores), len(matches), exact=compared.exact),
             relevance=Relevance(compared.best, floor),
         )
         return SimilarAnswer(matches, diagnostics)
-
-    def close(self) -> None:
-        """Waits for the searches that have begun."""
-        self._passages.close()
 
     def _find_by_words(self, query: SimilarQuery, mode: SearchMode, fits: Fits | None) -> SimilarAnswer:
         """The statements that match a text by words, or by words and meaning."""
@@ -157,7 +137,7 @@ class SemanticSearch:
 
     def _compare(self, candidates: _Candidates, vector: Vector, query: SimilarQuery) -> _Compared:
         """The candidates that reach the threshold."""
-        if candidates.count > self._exact_scan_max:
+        if candidates.count > self._passages.settings.exact_scan_max:
             proposed = self._propose(candidates, vector, query)
             if proposed is not None:
                 return proposed

@@ -43,6 +43,7 @@ from mnemon_server.services.reading.filter_expressions import unmet_conditions
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.reading.read_batcher import ReadBatcher
 from mnemon_server.services.search.passage_queries import fetch_vector
+from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.checks import deletion_violations
 from mnemon_server.services.semantic.deletion import Deletion, delete, find_targets, from_answer
@@ -149,18 +150,14 @@ class SemanticStore:
         self._pressure = WritePressure(settings.write_latency)
         self._capacity = Capacity(settings.capacity, lambda: self._all.stats().passage_count)
         self._health = SemanticHealth(vault, self._pressure, self._capacity, offload=self._offload)
-        dimension = embedder.model.dimension
-        self._search = SemanticSearch(self._all, embedder.embed_query, dimension=dimension, settings=search)
+        self._passages = PassageSearch(self._all, embedder.embed_query, settings=search)
         self._was_warm = False
         self._use(vault, resolver)
 
     def _use(self, vault: Vault, resolver: Resolver | None) -> None:
         self._vault = vault
         self._resolver = resolver
-        self._records = vault.collection(SEMANTIC)
-        self._reads: ReadBatcher[Document | None] = ReadBatcher(
-            self._records.get_documents, self._offload, self._records.get_small_document
-        )
+        self._read_from(vault.collection(SEMANTIC))
         self._saving = SemanticSaving(
             vault,
             self._embedder,
@@ -170,20 +167,26 @@ class SemanticStore:
             offload=self._offload,
         )
 
+    def _read_from(self, records: RecordEngine) -> None:
+        self._records = records
+        self._passages = self._passages.over(records)
+        self._search = SemanticSearch(self._passages, dimension=self._embedder.model.dimension)
+        self._reads: ReadBatcher[Document | None] = ReadBatcher(
+            records.get_documents, self._offload, records.get_small_document
+        )
+
     def over(self, vault: Vault) -> "SemanticStore":
         """The same store over a part of the vault. It shares the threads, the capacity, and how fast writes may come;
         close this one alone.
         """
-        part, records = copy(self), vault.collection(SEMANTIC)
-        part._search = self._search.over(records)
-        part._use(vault, self._resolver and self._resolver.over(records))
+        part = copy(self)
+        part._use(vault, self._resolver and self._resolver.over(vault.collection(SEMANTIC)))
         return part
 
     def at(self, records: RecordEngine) -> "SemanticStore":
         """The same store over the records of a moment."""
         part = copy(self)
-        part._search, part._records = self._search.over(records), records
-        part._reads = ReadBatcher(records.get_documents, self._offload, records.get_small_document)
+        part._read_from(records)
         return part
 
     @property
@@ -331,7 +334,7 @@ class SemanticStore:
         """Waits for the calls that have begun; calls after it fail."""
         await self._health.aclose()
         await self._offload.aclose()
-        await asyncio.to_thread(self._search.close)
+        await asyncio.to_thread(self._passages.close)
 
     # Health
 
