@@ -93,8 +93,11 @@ def fill_memory(target: pb.Memory, memory: Memory) -> None:
     target.revision = memory.revision
     fill_time(target.create_time, memory.create_time)
     fill_time(target.update_time, memory.update_time)
-    fill_time(target.reinforce_time, memory.reinforce_time)
-    fill_time(target.delete_time, memory.delete_time)
+    # Most memories have neither, and to look up a field that stays unset costs as much as to fill one.
+    if memory.reinforce_time is not None:
+        fill_time(target.reinforce_time, memory.reinforce_time)
+    if memory.delete_time is not None:
+        fill_time(target.delete_time, memory.delete_time)
     for embedding in memory.embeddings:
         target.embeddings.add(values=embedding)
 
