@@ -71,6 +71,7 @@ def test_what_is_added_is_shown_as_a_transcript_listed_and_removed(address: str,
     assert chat(address, user, "delete", "c1", stdin="y\n").stdout == "removed 1 event\n"
     gone = run(address, "chat", "show", "c1", "--user", user)
     assert (gone.returncode, f"{user} has no conversation 'c1'" in gone.stderr) == (1, True)
+    assert f"`mnemon chat list --user {user}`" in gone.stderr
 
 
 def test_a_transcript_names_an_origin_that_its_role_does_not(address: str, user: str) -> None:

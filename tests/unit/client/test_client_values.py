@@ -1,7 +1,7 @@
 """Values keep their types in messages and back, and can be written as JSON."""
 
 import json
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import mnemon
@@ -46,6 +46,8 @@ def test_a_time_of_another_zone_is_the_same_instant() -> None:
     ("value", "right"),
     [
         (None, "null is not a value"),
+        (date(2026, 12, 1), "or a datetime, not date"),
+        ({"a": 1}, "or a datetime, not dict"),
         ({"a": 1}, "must be text, a whole number"),
         (2**63, "must fit into 64 bits"),
         (datetime(2024, 5, 1), "must carry a time zone"),

@@ -95,7 +95,7 @@ def test_an_invalid_time_is_refused(text: str) -> None:
         (["remembered", "x", "--user", ""], "--user"),
         (["memories", "m-1", "--type", "x"], "not both"),
         (["reinforce"], "MEMORY_ID"),
-        (["forget"], "name memories"),
+        (["forget"], "name the ids of memories; `mnemon memories` shows them"),
         (["forget", "--purge"], "--user ada"),
         (["forget", "m-1", "--undo", "--purge"], "choose one"),
         (["forget", "m-1", "--user", "ada", "--purge"], "not both"),

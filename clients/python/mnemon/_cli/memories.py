@@ -222,9 +222,10 @@ def forget(
     if undo and purge:
         raise click.UsageError("--undo and --purge contradict each other; choose one")
     if not purge and (which or only_deleted or dry_run or yes):
-        raise click.UsageError("--deleted, --dry-run, --yes and options that say which go with --purge; name memories")
+        raise click.UsageError("name the ids of memories; options such as --user, --dry-run and --yes go with --purge")
     if not memory_ids and not which and not only_deleted:
-        raise click.UsageError("name memories" + (", or say which, such as --user ada or --deleted" if purge else ""))
+        which_ones = ", or say which ones, such as --user ada or --deleted" if purge else ""
+        raise click.UsageError(f"name the ids of memories{which_ones}; `mnemon memories` shows them")
     if memory_ids and which:
         raise click.UsageError("name memories, or say which ones with options; not both")
     if purge:

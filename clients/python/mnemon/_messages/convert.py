@@ -81,9 +81,8 @@ def value_to_pb(field: str, value: object) -> common_pb2.MetadataValue:
         case list() | tuple():
             items = common_pb2.StringList(values=[text(f"{field}[{index}]", item) for index, item in enumerate(value)])
             return common_pb2.MetadataValue(string_list_value=items)
-    raise invalid(
-        field, "must be text, a whole number, a number, a boolean, a list of texts or a time; null is not a value"
-    )
+    problem = "; null is not a value" if value is None else f", not {type(value).__name__}"
+    raise invalid(field, f"must be text, a whole number, a number, a boolean, a list of texts or a datetime{problem}")
 
 
 def time_to_pb(field: str, given: object) -> timestamp_pb2.Timestamp:

@@ -1,5 +1,6 @@
 """The commands for conversations: what was said, and what a model should read before it answers."""
 
+import shlex
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import chain
@@ -82,7 +83,8 @@ def show_messages(session: Session, conversation: str, *, scope: dict[str, Any],
         found = session.client.conversations.messages(conversation, last=last, page_size=_MESSAGES_MAX, **scope)
         first = next(found, None)
         if first is None:
-            raise click.ClickException(f"{scope['user']} has no conversation {conversation!r} in this scope")
+            listed = f"`mnemon chat list --user {shlex.quote(scope['user'])}` shows those there are"
+            raise click.ClickException(f"{scope['user']} has no conversation {conversation!r} in this scope; {listed}")
         found = chain([first], found)
         is_cut = limit and len(messages := [*found]) > limit
         shown = iter(messages[-limit:]) if limit else found
