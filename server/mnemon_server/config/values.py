@@ -193,10 +193,10 @@ _EXPECTED: Mapping[type[Any], str] = {
 
 
 def settings_in(table: type[Any]) -> dict[str, Setting]:
-    """The rows of a table of settings, by name: the settings of its base classes come last."""
+    """The rows of a table of settings, by name."""
     hints = typing.get_type_hints(table)
     found = {}
-    for row in sorted(dataclasses.fields(table), key=lambda row: row.name not in table.__annotations__):
+    for row in dataclasses.fields(table):
         hint = hints[row.name]
         optional = isinstance(hint, types.UnionType)
         kind = typing.get_args(hint)[0] if optional else hint
