@@ -158,21 +158,6 @@ async def test_each_call_uses_the_namespace_of_its_own_configuration(client: Cli
     assert sorted(client.facts.list_namespaces()) == [("ada", "memories"), ("bob", "memories")]
 
 
-@pytest.mark.parametrize(
-    ("configurable", "namespace"),
-    [
-        ({"user_id": "u-123"}, ("user", "u-123")),
-        ({"org_id": "acme", "agent_id": "alpha"}, ("org", "acme", "alpha")),
-    ],
-)
-def test_without_a_template_the_namespace_is_made_of_the_known_keys(
-    client: Client, configurable: dict[str, str], namespace: tuple[str, ...]
-) -> None:
-    create_manage_memory_tool(store=client).invoke({"content": "x"}, {"configurable": configurable})
-
-    assert list(client.facts.list_namespaces()) == [namespace]
-
-
 async def test_a_namespace_with_missing_keys_is_the_applications_error(client: Client) -> None:
     manage = create_manage_memory_tool(NAMESPACE, store=client)
 

@@ -209,13 +209,6 @@ async def test_a_filter_compares_lists_and_booleans_as_wholes(store: Store) -> N
     assert await store.keys(("test",), filter={"on": False}) == ["doc2"]
 
 
-async def test_an_unknown_operator_is_a_value_error(store: Store) -> None:
-    await fill(store, FRUIT)
-
-    with pytest.raises(ValueError, match=r"\$regex"):
-        await store.search(("test",), filter={"color": {"$regex": "r.*"}})
-
-
 async def test_a_query_finds_the_nearest_first_with_scores(store: Store) -> None:
     await fill(store, {"doc1": {"text": "zany zebra Xerxes"}, "doc2": {"text": "dogs"}, "doc3": {"text": "birds"}})
 
@@ -243,17 +236,6 @@ async def test_a_changed_item_is_found_by_its_new_text_only(store: Store) -> Non
     after = {item.key: item.score for item in await store.search(("test",), query="Zany Xerxes")}.get("doc1") or 0.0
     assert after < initial
     assert (await store.search(("test",), query="new text about dogs"))[0].key == "doc1"
-
-
-async def test_unindexed_items_are_read_and_listed_but_never_ranked(store: Store) -> None:
-    await fill(store, {f"doc{number}": {"text": f"text about dogs {number}"} for number in range(3)})
-
-    await store.put(("test",), "hidden", {"text": "text about dogs", "kind": "secret"}, index=False)
-
-    assert "hidden" not in await store.keys(("test",), query="text about dogs", limit=3)
-    assert "hidden" in await store.keys(("test",))
-    assert await store.keys(("test",), filter={"kind": "secret"}) == ["hidden"]
-    assert (await store.get(("test",), "hidden")).value["text"] == "text about dogs"
 
 
 @pytest.mark.parametrize(

@@ -127,11 +127,6 @@ async def test_an_empty_key_is_refused_and_never_replaced_by_another(store: Stor
     assert await store.list_namespaces() == []
 
 
-async def test_an_unknown_operation_is_a_value_error(store: Store) -> None:
-    with pytest.raises(ValueError, match="Unknown operation type: <class 'tuple'>"):
-        await store.batch([("test",)])  # type: ignore[list-item]
-
-
 async def test_an_empty_batch_returns_an_empty_list(store: Store) -> None:
     assert await store.batch([]) == []
 

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph.store.base import GetOp, ListNamespacesOp, Op, PutOp, SearchOp
 from mnemon import AsyncClient, Client
-from mnemon.langgraph import AsyncMnemonStore
 
 from tests.support.server import server_process
 
@@ -76,24 +74,3 @@ def test_thousands_of_calls_of_many_threads_all_succeed(address: str) -> None:
             list(pool.map(lambda call: call(), mixed_calls(client)))
 
         assert {fact.key for fact in client.facts.list(NAMESPACE)} == {f"{n}" for n in range(OPERATIONS // 4)}
-
-
-async def test_a_langgraph_batch_of_hundreds_of_operations_succeeds(address: str) -> None:
-    count = 300
-    async with AsyncClient(address, timeout=PATIENCE_S) as client:
-        store = AsyncMnemonStore(client)
-        puts: list[Op] = [PutOp(NAMESPACE, f"{number}", {"n": number}, index=False) for number in range(count)]
-        await store.abatch(puts)
-        reads: list[Op] = [GetOp(NAMESPACE, f"{number}") for number in range(count)]
-        reads += [SearchOp(NAMESPACE, filter={"n": number}) for number in range(count)]
-        reads += [ListNamespacesOp() for _ in range(count)]
-        reads += [PutOp(NAMESPACE, f"{number}", None) for number in range(count)]
-
-        results: list[Any] = await store.abatch(reads)
-
-        assert [item.value["n"] for item in results[:count]] == list(range(count))
-        assert [[item.value["n"] for item in found] for found in results[count : 2 * count]] == [
-            [number] for number in range(count)
-        ]
-        assert results[2 * count : 3 * count] == [[NAMESPACE]] * count
-        assert await store.asearch(NAMESPACE) == []

@@ -11,7 +11,7 @@ import pytest
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator
-from mnemon_server.domain.records import Relevance, Scope, SearchMode, View
+from mnemon_server.domain.records import Relevance, Scope, SearchMode
 from mnemon_server.domain.semantic import (
     SavedSemantic,
     SemanticFilter,
@@ -284,47 +284,6 @@ async def test_an_opposite_statement_has_no_similarity(opened: OpenedSemantic) -
     assert not (await opened.store.search(SimilarQuery(vector=vector.tolist(), min_similarity=1e-6))).results
 
 
-async def test_a_window_includes_its_bounds(opened: OpenedSemantic) -> None:
-    for hours in range(4):
-        await opened.known(f"hour {hours}", create_time=NOON + hours * HOUR)
-    query = SimilarQuery(text="hour", min_similarity=0.0, top_k=10)
-    # A time without a zone is UTC.
-    start, end = (NOON + HOUR).replace(tzinfo=None), NOON + 2 * HOUR
-    where = SemanticFilter(created_from=start, created_to=end)
-    answer = await opened.store.search(replace(query, where=where))
-    assert sorted(contents(answer.results)) == ["hour 1", "hour 2"]
-    assert (answer.diagnostics.filtered_by_window, answer.diagnostics.filtered_by_context) == (2, 0)
-    where = SemanticFilter(created_from=end, created_to=start)
-    with pytest.raises(InvalidArgumentError, match="end_time"):
-        await opened.store.search(replace(query, where=where))
-
-
-async def test_by_vector_a_text_has_default_limit_three_and_threshold_seven_tenths(opened: OpenedSemantic) -> None:
-    for content in ("oslo tea chess", "oslo tea", "oslo", "tea chess snow river", "oslo tea chess snow"):
-        await opened.say(content)
-    answer = await opened.store.search(SimilarQuery(text="oslo tea chess", mode=SearchMode.VECTOR))
-    assert contents(answer.results) == ["oslo tea chess", "oslo tea chess snow", "oslo tea"]
-    similarities = [match.similarity for match in answer.results]
-    assert similarities == pytest.approx([1.0, (3 / 4) ** 0.5, (2 / 3) ** 0.5], abs=1e-6)
-    assert answer.diagnostics.matched_count == 3
-
-
-async def test_a_question_finds_the_statement_that_answers_it(opened: OpenedSemantic) -> None:
-    """Statements seldom reach 0.7 to a question, so a text is searched by meaning and words, without a threshold."""
-    for content in ("my sister's dog is called bello", "the flat is in bergen", "every tuesday there is choir"):
-        await opened.say(content)
-    question = SimilarQuery(text="what is the name of the dog and where does it sleep at night", top_k=1)
-    for mode in (None, SearchMode.HYBRID, SearchMode.KEYWORD):
-        answer = await opened.store.search(replace(question, mode=mode))
-        [found] = answer.results
-        assert found.memory.content == "my sister's dog is called bello"
-        assert 0.0 < found.score < 0.7
-        assert answer.diagnostics.mode == (mode or SearchMode.HYBRID)
-        assert (found.similarity is None) == (mode is SearchMode.KEYWORD)
-        assert found.keyword_score
-    assert not (await opened.store.search(replace(question, mode=SearchMode.VECTOR))).results
-
-
 @pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.KEYWORD])
 async def test_filters_and_threshold_hide_no_match_of_a_text(opened: OpenedSemantic, mode: SearchMode) -> None:
     """The answer has the best of all that pass the filters, and the counts say why the others are left out."""
@@ -386,23 +345,6 @@ async def test_a_graph_finds_by_words_and_meaning_what_comparing_everything_find
             assert all(each.similarity >= query.min_similarity for each in answer.results)
         assert by_graph > 2
         passages.close()
-
-
-async def test_a_blank_text_finds_nothing(opened: OpenedSemantic) -> None:
-    await opened.say("alpha")
-    answer = await opened.store.search(SimilarQuery(text=" \n", min_similarity=0.0))
-    assert answer.results == ()
-    assert answer.diagnostics.exact
-
-
-async def test_results_carry_vectors_on_request(opened: OpenedSemantic) -> None:
-    await opened.say("alpha")
-    query = SimilarQuery(text="alpha")
-    [bare] = (await opened.store.search(query)).results
-    assert bare.memory.embedding is None
-    [match] = (await opened.store.search(replace(query, view=View.FULL))).results
-    assert match.memory.embedding is not None
-    assert np.linalg.norm(match.memory.embedding) == pytest.approx(1.0, abs=1e-6)
 
 
 async def test_statements_are_found_once_saved_and_no_longer_once_deleted(opened: OpenedSemantic) -> None:

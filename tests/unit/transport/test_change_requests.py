@@ -24,6 +24,7 @@ SHARED = [
     ({"filter": {"record_ids": ["a"] * 256}}, []),
     ({"filter": {"record_ids": ["a"] * 257}}, ["filter.record_ids"]),
     ({"filter": {"record_ids": ["a" * 512, "a\0b", "a" * 513]}}, ["filter.record_ids[1]", "filter.record_ids[2]"]),
+    ({"filter": {"conversation": "a\0b"}}, ["filter.conversation"]),
     ({"filter": {"scope": {"user": "u" * 257, "agent": "\0"}}}, ["filter.scope.agent", "filter.scope.user"]),
     (
         {"view": 9, "filter": {"scope": {"user": "u" * 257}, "types": [77]}},
