@@ -9,7 +9,7 @@ from mnemon_server.services.rules.rule_set import RuleSet
 
 
 class Registry:
-    """The present set of rules. Its methods change it as those of RuleSet do."""
+    """The present set of rules, which the methods of this object replace."""
 
     def __init__(self, *rules: RuleDict) -> None:
         """These rules are registered in order."""

@@ -54,7 +54,7 @@ class EventRetention(Periodic):
         health: EventsHealth,
         offload: Offload,
     ) -> None:
-        """Removes nothing yet. `pruning` and `health` are those of the EventStore."""
+        """Removes nothing yet. It shares `pruning` and `health` with the EventStore."""
         super().__init__("retention could not remove events", interval_s=settings.interval_s)
         self._events = events
         self._settings = settings

@@ -166,8 +166,8 @@ class ChangeFeed:
         Args:
             change_log: the log.
             subscribe: see `Vault.subscribe`.
-            readers: for each kind of record that the feed shows, a blocking function that reads records by id. That of
-                statements includes superseded ones; that of facts takes record ids, and leaves out expired facts.
+            readers: for each kind of record that the feed shows, a blocking function that reads records by id. For
+                statements, it includes superseded ones; for facts, it takes record ids, and leaves out expired facts.
             offload: runs blocking calls on threads.
             heartbeat_default_s: the longest silence, in seconds, for watchers that do not set it.
             clock: tells whether a start time lies in the future.

@@ -96,8 +96,8 @@ class Account:
     def __init__(self, subject: str, quotas: Quotas, *, parent: "Account | None" = None, now: Clock) -> None:
         """Has used nothing yet.
 
-        `subject` says whose it is, such as "tenant:acme". The parent of a caller's account is that of the tenant, whose
-        quotas hold as well. `now` is the time in seconds.
+        `subject` says whose it is, such as "tenant:acme". A caller's account has the tenant's as its parent, and the
+        quotas of both hold. `now` is the time in seconds.
         """
         self.subject, self.parent, self.usage = subject, parent, Usage()
         self._all: tuple[Account, ...] = (self,) if parent is None else (parent, self)

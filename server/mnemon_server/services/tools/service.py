@@ -77,7 +77,7 @@ def planned_calls(calls: Iterable[ToolCall], schema_of: SchemaOf) -> Iterator[Pl
 
 
 def _arguments(call: ToolCall, names: Sequence[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The arguments of each command with its number, or of the whole call with 0; `names` are those of the tool's."""
+    """The arguments of each command with its number, or of the whole call with 0. `names` are the tool's arguments."""
     name = next((name for name in (ACTION, COMMAND) if name in names), "")
     if name and call.vcp is not None and call.vcp.commands:
         for command in call.vcp.commands:
