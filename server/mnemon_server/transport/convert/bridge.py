@@ -22,8 +22,7 @@ from mnemon_server.domain.validation import request_id_violations
 from mnemon_server.services.bridge.conversations import DEFAULT_ROLE
 from mnemon_server.services.bridge.preview import preview_violations
 from mnemon_server.services.bridge.routing import Skip, change_violations
-from mnemon_server.transport.convert.decisions import fill_decision
-from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES, fill_memory
+from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES
 from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.reader import Reader, named, require
 from mnemon_server.wire.enums import members_of, numbers_of
@@ -69,16 +68,9 @@ def preview_to_pb(preview: ExtractionPreview) -> pb.PreviewExtractionResponse:
         token_count=preview.tokens,
     )
     for each in preview.statements:
-        statement = message.statements.add(
-            content=each.extracted.content,
-            message_ids=each.extracted.message_ids,
-            updates=each.extracted.updates,
-            duplicate=each.saved.duplicate,
-        )
-        if each.saved.memory is not None:
-            fill_memory(statement.memory, each.saved.memory)
-        if each.saved.decision is not None:
-            fill_decision(statement.decision, each.saved.decision)
+        saved = each.saved
+        target, decision = message.statements.add(), saved.decision
+        filled(target, each.extracted, memory=saved.memory, duplicate=saved.duplicate, decision=decision)
     return message
 
 

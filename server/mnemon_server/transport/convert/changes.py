@@ -44,12 +44,12 @@ from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.domain.validation import id_violations, scope_violations
 from mnemon_server.services.semantic.decisions import decision_from_json
-from mnemon_server.transport.convert.decisions import fill_decision
 from mnemon_server.transport.convert.documents import fill_document
 from mnemon_server.transport.convert.facts import fill_fact
 from mnemon_server.transport.convert.memories import fill_memory
 from mnemon_server.transport.convert.rules import field_to_pb, fill_rule
 from mnemon_server.transport.convert.semantic import fill_memory as fill_semantic_memory
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.wire.enums import members_of, numbers_of
 from mnemon_server.wire.values import (
@@ -85,7 +85,7 @@ def fill_details(target: pb.Change, change: Change) -> None:
 
 
 def _fill_decision(target: pb.Change, details: str) -> None:
-    fill_decision(target.decision, decision_from_json(details))
+    filled(target.decision, decision_from_json(details))
 
 
 def _fill_rule(target: pb.Change, details: str) -> None:
@@ -235,8 +235,8 @@ def _fill_changes(target: Any, changes: Sequence[Change], records: Sequence[Reco
             message.changed_fields.extend(change.changed)
         if change.details:
             fill_details(message, change)
-    for filled, record in zip(target, records, strict=False):
-        _fill_record(filled, record)
+    for written, record in zip(target, records, strict=False):
+        _fill_record(written, record)
 
 
 def _fill_record(target: pb.Change, record: Record | None) -> None:

@@ -22,15 +22,10 @@ from mnemon_server.domain.semantic import (
 from mnemon_server.services.conflicts.statements import reference_violations
 from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
 from mnemon_server.services.semantic.checks import statement_violations
-from mnemon_server.transport.convert.decisions import (
-    CONTENT_STRATEGIES_TO_PB,
-    fill_arbitration,
-    fill_conflicts,
-    fill_decision,
-    fill_statistics,
-)
+from mnemon_server.transport.convert.decisions import fill_conflicts
 from mnemon_server.transport.convert.rules import read_values
 from mnemon_server.transport.convert.semantic import fill_memory, read_statement
+from mnemon_server.transport.convert.shared.fields import filled
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require
 
 
@@ -43,31 +38,17 @@ def detected_to_pb(detected: Detected) -> pb.DetectConflictsResponse:
 
 def arbitrated_to_pb(arbitrated: Arbitrated) -> pb.ArbitrateConflictResponse:
     """The decision between two statements."""
-    message = pb.ArbitrateConflictResponse(rule=arbitrated.rule)
-    fill_arbitration(message.arbitration, arbitrated.result)
-    return message
+    return filled(pb.ArbitrateConflictResponse(), arbitrated, arbitration=arbitrated.result)
 
 
 def merged_to_pb(merged: MergedMemories) -> pb.MergeMemoriesResponse:
     """The merged statement."""
-    message = pb.MergeMemoriesResponse(
-        content_strategy=CONTENT_STRATEGIES_TO_PB[merged.content_strategy], rule=merged.rule
-    )
-    fill_memory(message.memory, merged.memory)
-    fill_statistics(message.statistics, merged.statistics)
-    if merged.decision is not None:
-        fill_decision(message.decision, merged.decision)
-    return message
+    return filled(pb.MergeMemoriesResponse(), merged)
 
 
 def preview_to_pb(saved: SavedSemantic) -> pb.PreviewResolutionResponse:
     """The result that saving a statement would have."""
-    message = pb.PreviewResolutionResponse(duplicate=saved.duplicate)
-    if saved.memory is not None:
-        fill_memory(message.memory, saved.memory)
-    if saved.decision is not None:
-        fill_decision(message.decision, saved.decision)
-    return message
+    return filled(pb.PreviewResolutionResponse(), saved)
 
 
 def unmerged_to_pb(unmerged: Unmerged) -> pb.UnmergeMemoryResponse:
@@ -80,7 +61,7 @@ def unmerged_to_pb(unmerged: Unmerged) -> pb.UnmergeMemoryResponse:
             message.remaining_ids.append(memory.memory_id)
             message.truncated = True
             del message.restored[-1]
-    fill_decision(message.decision, unmerged.decision)
+    filled(message.decision, unmerged.decision)
     return message
 
 
@@ -88,7 +69,7 @@ def decisions_to_pb(page: PageOf[Decision], next_page_token: str) -> pb.ListDeci
     """A page of decisions."""
     message = pb.ListDecisionsResponse(next_page_token=next_page_token)
     for decision in page.items:
-        fill_decision(message.decisions.add(), decision)
+        filled(message.decisions.add(), decision)
     return message
 
 

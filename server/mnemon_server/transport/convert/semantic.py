@@ -23,8 +23,8 @@ from mnemon_server.services.background.offload import Pause
 from mnemon_server.services.reading.answers import ANSWER_BYTES_MAX
 from mnemon_server.services.semantic.checks import deletion_violations, query_violations, save_violations
 from mnemon_server.services.semantic.filters import filter_violations
-from mnemon_server.transport.convert.decisions import fill_conflicts, fill_decision
-from mnemon_server.transport.convert.shared.fields import filled
+from mnemon_server.transport.convert.decisions import fill_conflicts
+from mnemon_server.transport.convert.shared.fields import filled, writes
 from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import Page, Reader, expected_revision, require, vector_from_pb
 from mnemon_server.transport.convert.shared.several import fill_each
@@ -42,6 +42,7 @@ from mnemon_server.wire.values import (
 )
 
 
+@writes(pb.SemanticMemory)
 def fill_memory(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
     """Writes a statement into a message of its own, with its vector if it has one."""
     target.memory_id = memory.memory_id
@@ -81,7 +82,7 @@ def saved_to_pb(saved: SavedSemantic) -> pb.SaveSemanticMemoryResponse:
     if saved.receipt is not None:
         fill_receipt(message.receipt, saved.receipt)
     if saved.decision is not None:
-        fill_decision(message.decision, saved.decision)
+        filled(message.decision, saved.decision)
     message.truncated = fill_conflicts(message.conflicts, saved.conflicts, ANSWER_BYTES_MAX - message.ByteSize())
     return message
 

@@ -24,6 +24,7 @@ from mnemon_server.wire.values import duration_to_pb, fill_scope, fill_time
 Filled = TypeVar("Filled", bound=Message)
 _Write = Callable[[Any, Any], None]
 """Writes a value into a message."""
+_Writing = TypeVar("_Writing", bound=_Write)
 
 
 def filled(message: Filled, value: Any, /, **given: Any) -> Filled:
@@ -42,6 +43,16 @@ def filled(message: Filled, value: Any, /, **given: Any) -> Filled:
         if found is not None:
             write(message, found)
     return message
+
+
+def writes(kind: type[Message]) -> Callable[[_Writing], _Writing]:
+    """Marks the function that writes values into messages of a type, wherever these are in others."""
+
+    def register(write: _Writing) -> _Writing:
+        _WRITERS[kind.DESCRIPTOR.full_name] = write
+        return write
+
+    return register
 
 
 @cache
