@@ -124,6 +124,10 @@ def failing(
     return line
 
 
+UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
+BROKEN = failing(grpc.StatusCode.UNAVAILABLE, "connection lost")
+
+
 def silent(request: Any, context: grpc.ServicerContext) -> Any:
     """A line that answers nothing until the client gives up."""
     gone = threading.Event()

@@ -12,9 +12,7 @@ from google.rpc import error_details_pb2
 from mnemon._bulk import BATCH_BYTES_MAX, BATCH_ITEMS_MAX, BATCHES_IN_FLIGHT_MAX
 from mnemon.v1 import knowledge_store_pb2 as pb
 
-from tests.unit.client.scripted_server import failing, receipts, scripted_server, silent
-
-BROKEN = failing(grpc.StatusCode.UNAVAILABLE, "connection lost")
+from tests.unit.client.scripted_server import BROKEN, failing, receipts, scripted_server, silent
 
 
 def notes(count: int) -> list[tuple[str, str]]:

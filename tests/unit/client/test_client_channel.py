@@ -12,10 +12,9 @@ from mnemon.v1 import knowledge_store_pb2_grpc
 
 from tests.support import command, server_command
 from tests.support.repository import ROOT
-from tests.unit.client.scripted_server import failing, found, receipts, scripted_server
+from tests.unit.client.scripted_server import UNAVAILABLE, failing, found, receipts, scripted_server
 
 SERVICE_CONFIG_FILE = ROOT / "protos/service_config.json"
-UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,8 @@ from mnemon.v1 import common_pb2
 from mnemon.v1 import facts_pb2 as pb
 
 from tests.support.memory_messages import all_of, any_of, compare
-from tests.unit.client.scripted_server import failing, scripted_server
+from tests.unit.client.scripted_server import scripted_server
 
-UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ADA = ("user", "ada")
 
@@ -105,19 +104,6 @@ def test_the_fields_set_by_the_server_are_read() -> None:
     assert fact.to_dict()["versions"][0]["update_time"] == NOON.isoformat()
     assert fact.to_dict()["ttl_s"] is None
     assert Fact(ADA, "k", {}, ttl=timedelta(minutes=1.5)).to_dict()["ttl_s"] == 90
-
-
-def test_a_retried_write_has_the_same_request_id() -> None:
-    for call, response in (
-        (lambda client: client.facts.put(ADA, "tea", {}), pb.PutFactResponse()),
-        (lambda client: client.facts.renew([(ADA, "tea")]), pb.RenewFactsResponse(results=[pb.RenewFactResult()])),
-        (lambda client: client.facts.delete(ADA, "tea"), pb.DeleteFactResponse()),
-        (lambda client: client.facts.delete_many(ADA), pb.DeleteFactsResponse()),
-    ):
-        with scripted_server(UNAVAILABLE, lambda *_, r=response: r) as (address, server), Client(address) as client:
-            call(client)
-        first, again = server.requests
-        assert first.request_id == again.request_id != ""
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Memories keep their types, changes name what they change, and a repeated write happens once."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,9 +14,8 @@ from mnemon._messages.translation import read
 from mnemon.v1 import common_pb2
 from mnemon.v1 import memory_pb2 as pb
 
-from tests.unit.client.scripted_server import failing, scripted_server
+from tests.unit.client.scripted_server import scripted_server
 
-UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -68,34 +66,6 @@ def test_a_memory_comes_back_with_its_types(memory: Memory) -> None:
 
 def test_a_decay_policy_of_a_later_server_is_read_by_its_number() -> None:
     assert read(Memory, pb.Memory(decay_policy=9)).decay == "9"  # type: ignore[arg-type]
-
-
-def _writes(client: Client) -> Iterator[Any]:
-    yield lambda: client.remember("text")
-    yield lambda: client.memories.update("m-1", content="text")
-    yield lambda: client.memories.reinforce("m-1")
-    yield lambda: client.memories.delete("m-1")
-    yield lambda: client.memories.undelete("m-1")
-    yield lambda: client.memories.purge(type="x")
-
-
-@pytest.mark.parametrize(
-    ("number", "response"),
-    [
-        (0, pb.CreateMemoryResponse()),
-        (1, pb.UpdateMemoryResponse()),
-        (2, pb.ReinforceMemoryResponse()),
-        (3, pb.DeleteMemoryResponse()),
-        (4, pb.UndeleteMemoryResponse()),
-        (5, pb.PurgeMemoriesResponse()),
-    ],
-)
-def test_a_retried_write_has_the_same_request_id(number: int, response: Any) -> None:
-    with scripted_server(UNAVAILABLE, lambda *_: response) as (address, server), Client(address) as client:
-        list(_writes(client))[number]()
-
-    first, again = server.requests
-    assert first.request_id == again.request_id != ""
 
 
 def test_two_writes_have_two_request_ids_unless_the_caller_names_one() -> None:

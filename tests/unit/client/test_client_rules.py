@@ -1,9 +1,7 @@
 """Merge rules keep their values, and an invalid rule is refused with the key and the valid values."""
 
-from collections.abc import Callable
 from typing import Any
 
-import grpc
 import mnemon
 import pytest
 from google.protobuf.message import Message
@@ -16,9 +14,7 @@ from mnemon.v1 import conflicts_pb2
 from mnemon.v1 import rules_pb2 as pb
 
 from tests.support.full_rule import FULL
-from tests.unit.client.scripted_server import failing, scripted_server
-
-UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
+from tests.unit.client.scripted_server import scripted_server
 
 
 def _keys(values: dict[str, Any]) -> set[str]:
@@ -169,23 +165,3 @@ def test_changes_for_one_call_are_parts_of_a_rule() -> None:
             client.conflicts.merge("a", "b", merge={"mode": "x"})
         with pytest.raises(mnemon.InvalidArgumentError, match=r"arbitration\.allow_merge: must be true or false"):
             client.conflicts.arbitrate("a", "b", arbitration={"allow_merge": "yes"})
-
-
-WRITES: list[tuple[Callable[[Client], Any], Message]] = [
-    (lambda client: client.rules.add({"name": "a"}), pb.RegisterRuleResponse()),
-    (lambda client: client.rules.update("a", {"priority": 1}), pb.UpdateRuleResponse()),
-    (lambda client: client.rules.delete("a"), pb.DeleteRuleResponse()),
-    (lambda client: client.rules.load([{"name": "a"}]), pb.LoadRulesResponse()),
-    (lambda client: client.rules.reset(), pb.ResetRulesResponse()),
-    (lambda client: client.conflicts.merge("a", "b"), conflicts_pb2.MergeMemoriesResponse()),
-    (lambda client: client.conflicts.unmerge("d-1"), conflicts_pb2.UnmergeMemoryResponse()),
-]
-
-
-@pytest.mark.parametrize(("write", "answer"), WRITES)
-def test_a_retried_write_has_the_same_request_id(write: Callable[[Client], Any], answer: Message) -> None:
-    with scripted_server(UNAVAILABLE, lambda *_: answer) as (address, server), Client(address) as client:
-        write(client)
-
-    first, second = server.requests
-    assert first.request_id == second.request_id != ""

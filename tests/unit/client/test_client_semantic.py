@@ -16,10 +16,8 @@ from mnemon._messages.translation import read
 from mnemon.v1 import changes_pb2, common_pb2, decisions_pb2, errors_pb2, rules_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
-from tests.unit.client.scripted_server import failing, scripted_server
+from tests.unit.client.scripted_server import BROKEN, scripted_server
 
-UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
-BROKEN = failing(grpc.StatusCode.UNAVAILABLE, "connection lost")
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -258,22 +256,6 @@ def test_an_invalid_argument_is_refused_by_name(call: Any, field: str) -> None:
         call(client)
 
     assert [violation.field for violation in raised.value.violations] == [field]
-
-
-@pytest.mark.parametrize(
-    ("write", "answer"),
-    [
-        (lambda client: client.semantic.add("a", user="u"), pb.SaveSemanticMemoryResponse()),
-        (lambda client: client.semantic.delete_many(["m-1"]), pb.DeleteSemanticMemoriesResponse()),
-    ],
-)
-def test_a_retried_write_has_the_same_request_id(write: Any, answer: Any) -> None:
-    with scripted_server(UNAVAILABLE, lambda *_: answer) as (address, server), Client(address) as client:
-        write(client)
-
-    first, second = server.requests
-    assert first == second
-    assert first.request_id != ""
 
 
 def _answers(

@@ -18,10 +18,8 @@ from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
 from tests.support.timeline_messages import stamp
-from tests.unit.client.scripted_server import failing, scripted_server
+from tests.unit.client.scripted_server import BROKEN, failing, scripted_server
 
-UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
-BROKEN = failing(grpc.StatusCode.UNAVAILABLE, "connection lost")
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LUNCH = EpisodicEvent("conversation", "Ada had lunch.", user="ada", event_time=NOON)
 
@@ -211,22 +209,6 @@ def test_an_invalid_argument_is_refused_by_name(call: Any, field: str) -> None:
         call(client)
 
     assert [violation.field for violation in raised.value.violations] == [field]
-
-
-@pytest.mark.parametrize(
-    ("write", "answer"),
-    [
-        (lambda client: client.timeline.add("task", "a", user="u"), pb.RecordEventResponse()),
-        (lambda client: client.timeline.delete_many(["e-1"]), pb.PruneEventsResponse()),
-    ],
-)
-def test_a_retried_write_has_the_same_request_id(write: Any, answer: Any) -> None:
-    with scripted_server(UNAVAILABLE, lambda *_: answer) as (address, server), Client(address) as client:
-        write(client)
-
-    first, second = server.requests
-    assert first == second
-    assert first.request_id != ""
 
 
 def _known(request: pb.BulkRecordEventsRequest, context: grpc.ServicerContext) -> pb.BulkRecordEventsResponse:
