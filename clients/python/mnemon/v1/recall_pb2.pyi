@@ -208,8 +208,8 @@ class RecallResponse(_message.Message):
     NEIGHBOURS_FIELD_NUMBER: _builtins.int
     context: _builtins.str
     """The items packed for a prompt, oldest first. Each begins a line with its number in square brackets, which an answer
-    may cite, followed by its day, its origin if that is a tool, an import or the web, and its text, cut to the relevant
-    passage if it is long. Further lines of a text are indented. Empty if nothing relevant was found, or if max_tokens has no room for any item.
+    may cite, followed by its day in UTC, its origin if that is a tool, an import or the web, and its text, cut to the
+    relevant passage if it is long. Further lines of a text are indented. Empty if nothing relevant was found, or if max_tokens has no room for any item.
     """
     context_tokens: _builtins.int
     """The size of the context, never above max_tokens."""
