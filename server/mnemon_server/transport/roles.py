@@ -6,10 +6,9 @@ from google.protobuf.descriptor import ServiceDescriptor
 from mnemon.v1 import access_pb2 as pb
 
 from mnemon_server.domain.access import Permission, Role
-from mnemon_server.wire.enums import numbers_of
+from mnemon_server.wire.enums import members_of
 
-ROLES_TO_PB = numbers_of(pb.Role, Role)
-ROLES: Mapping[int, Role] = {number: role for role, number in ROLES_TO_PB.items()}
+ROLES = members_of(pb.Role, Role)
 
 
 def permissions(services: Iterable[ServiceDescriptor]) -> Mapping[str, Permission]:

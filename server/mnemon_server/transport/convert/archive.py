@@ -43,7 +43,7 @@ from mnemon_server.wire.values import (
 VECTOR_TYPE = np.dtype("<f4")
 _UNSAID = (None, "", ())
 KINDS = members_of(pb.RecordKind, RecordKind)
-KINDS_TO_PB = {kind: pb.RecordKind.ValueType(number) for number, kind in KINDS.items()}
+KINDS_TO_PB = numbers_of(pb.RecordKind, RecordKind)
 _OUTCOMES_TO_PB = numbers_of(pb.ImportOutcome, ImportOutcome)
 
 
@@ -127,10 +127,7 @@ def _fill_record(target: pb.ArchivedRecord, record: ArchivedRecord) -> None:
 
 KINDS_MAX = 64
 """How many kinds an export may name, repetitions included."""
-CONFLICTS: Mapping[int, ImportConflict] = {
-    pb.IMPORT_CONFLICT_UNSPECIFIED: ImportConflict.NEWER,
-    **{pb.ImportConflict.Value(f"IMPORT_CONFLICT_{each.name}"): each for each in ImportConflict},
-}
+CONFLICTS = members_of(pb.ImportConflict, ImportConflict, ImportConflict.NEWER)
 _RECORD = "record"
 
 
