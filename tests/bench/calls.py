@@ -10,7 +10,6 @@ share of a few hundredths takes more of them. `tests.bench.credentials` measures
 
 import asyncio
 import statistics
-import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,7 @@ from mnemon.v1 import episodic_pb2, episodic_pb2_grpc, memory_pb2, memory_pb2_gr
 
 from tests.bench import loads
 from tests.bench.processes import EchoServer, MnemonServer, TraceCollector
-from tests.bench.speed import Row, markdown
+from tests.bench.ratios import Row, report
 from tests.bench.timeline_events import TimelineEvents
 from tests.bench.timelines import FLAGS
 from tests.bench.vectors import topical_vectors
@@ -248,11 +247,7 @@ def main(rounds: int, before: Path | None, only: str, alike: int, output: Path |
         "Processor time of the server per call, lower quartile of the rounds, ± half of what alike servers differ by; "
         "and calls a second, median. The ratio is that of calls a second."
     )
-    table = markdown(rows, command=" ".join(["python -m tests.bench.calls", *sys.argv[1:]]), note=note)
-    click.echo(table)
-    if output:
-        with output.open("a", encoding="utf-8") as file:
-            file.write(f"\n{table}")
+    report(rows, "tests.bench.calls", note, output)
 
 
 def _subjects(folder: Path, stack: ExitStack, before: Path | None, extra: Mapping[str, bool]) -> Iterator[Subject]:

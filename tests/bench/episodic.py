@@ -28,7 +28,7 @@ from rich.progress import Progress
 
 from tests.bench import loads
 from tests.bench.processes import EchoServer, MnemonServer
-from tests.bench.speed import Row, markdown
+from tests.bench.ratios import Row, at_least, at_most, rate_row, report, show, time_row
 from tests.bench.timeline_events import TimelineEvents
 from tests.bench.timeline_sizes import measure_sizes
 from tests.bench.timelines import (
@@ -178,21 +178,21 @@ class Measurement:
         size = f"{self._events.count:,} events"
         resident = samples.resident
         return [
-            _rate("append, 64 in flight", samples.single, "echo", samples.single_echo, ECHO_GOAL),
-            _rate(f"append, {BULK_SIZE:,} a message", samples.bulk, "echo", samples.bulk_echo, ECHO_GOAL),
-            _rate(f"append, {BULK_SIZE:,} a message", samples.bulk, "raw file", samples.bulk_raw, RAW_GOAL),
+            rate_row("append, 64 in flight", samples.single, "echo", samples.single_echo, ECHO_GOAL),
+            rate_row(f"append, {BULK_SIZE:,} a message", samples.bulk, "echo", samples.bulk_echo, ECHO_GOAL),
+            rate_row(f"append, {BULK_SIZE:,} a message", samples.bulk, "raw file", samples.bulk_raw, RAW_GOAL),
             *self._bulk_rows(),
-            _time(
+            time_row(
                 f"a user's last 30 days, top 50, at {size}", samples.window, "echo", samples.window_echo, WINDOW_GOAL
             ),
-            _time(f"warm start at {size}", samples.start, "reading the index frames", samples.read, START_GOAL),
-            _time(f"warm start at {size}", samples.start, "reading the segments", samples.read_all, START_GOAL),
+            time_row(f"warm start at {size}", samples.start, "reading the index frames", samples.read, START_GOAL),
+            time_row(f"warm start at {size}", samples.start, "reading the segments", samples.read_all, START_GOAL),
             Row(
                 f"resident memory of an event at {size}",
                 f"{resident:.1f} bytes",
                 f"its index alone: {samples.index:.1f} bytes",
                 "",
-                f"<= {RESIDENT_GOAL:g}: {'met' if resident <= RESIDENT_GOAL else 'missed'}",
+                at_most(resident, RESIDENT_GOAL),
             ),
         ]
 
@@ -201,13 +201,13 @@ class Measurement:
         rate, together = statistics.median(samples.bulk), statistics.median(samples.bulk_streams)
         processor, slowest = statistics.median(samples.bulk_processor), max(samples.bystander)
         return [
-            Row(what, f"{rate:,.0f}/s", "", "", f">= {BULK_GOAL:,.0f}/s: {_met(rate, BULK_GOAL)}"),
+            Row(what, f"{rate:,.0f}/s", "", "", at_least(rate, BULK_GOAL, "/s")),
             Row(
                 f"server's processor time for an event, {BULK_SIZE:,} a message",
                 f"{processor * 1e6:.0f} µs",
                 "",
                 "",
-                f"<= {PROCESSOR_GOAL_S * 1e6:.0f} µs: {_met(PROCESSOR_GOAL_S, processor)}",
+                at_most(processor * 1e6, PROCESSOR_GOAL_S * 1e6, " µs"),
             ),
             Row(
                 f"{what}, {STREAMS} streams", f"{together:,.0f}/s", f"1 stream: {rate:,.0f}/s", f"{together / rate:.2f}"
@@ -217,7 +217,7 @@ class Measurement:
                 f"{slowest * 1e3:.0f} ms",
                 f"p50: {statistics.median(samples.bystander) * 1e3:.0f} ms",
                 "",
-                f"<= {BYSTANDER_GOAL_S * 1e3:.0f} ms: {_met(BYSTANDER_GOAL_S, slowest)}",
+                at_most(slowest * 1e3, BYSTANDER_GOAL_S * 1e3, " ms"),
             ),
         ]
 
@@ -272,32 +272,6 @@ def _read_indexes(folder: Path) -> float:
     return perf_counter() - started
 
 
-def _met(more: float, less: float) -> str:
-    return "met" if more >= less else "missed"
-
-
-def _rate(what: str, measured: list[float], beside_what: str, beside: list[float], goal: float) -> Row:
-    ratio = statistics.median(one / other for one, other in zip(measured, beside, strict=True))
-    return Row(
-        what,
-        f"{statistics.median(measured):,.0f}/s",
-        f"{beside_what}: {statistics.median(beside):,.0f}/s",
-        f"{ratio:.2f}",
-        f">= {goal:g}: {'met' if ratio >= goal else 'missed'}",
-    )
-
-
-def _time(what: str, measured: list[float], beside_what: str, beside: list[float], goal: float) -> Row:
-    ratio = statistics.median(measured) / statistics.median(beside)
-    return Row(
-        what,
-        f"{statistics.median(measured) * 1e3:.2f} ms",
-        f"{beside_what}: {statistics.median(beside) * 1e3:.2f} ms",
-        f"{ratio:.2f}",
-        f"<= {goal:g}: {'met' if ratio <= goal else 'missed'}",
-    )
-
-
 @click.command()
 @click.option("--events", default=1_000_000, show_default=True, help="Events that windows are asked of.")
 @click.option("--users", default=1_000, show_default=True, help="Users that they are of.")
@@ -308,10 +282,10 @@ def _time(what: str, measured: list[float], beside_what: str, beside: list[float
 def main(events: int, users: int, rounds: int, seed: int, sizes: str | None, output: Path | None) -> None:
     """Measures the timeline on its own servers."""
     console = Console(stderr=True)
-    command = " ".join(["python -m tests.bench.episodic", *sys.argv[1:]])
     if sizes:
+        command = " ".join(["python -m tests.bench.episodic", *sys.argv[1:]])
         table = measure_sizes([int(size) for size in sizes.split(",")], seed, command, console)
-        return _show(table, output)
+        return show(table, output)
     with (
         tempfile.TemporaryDirectory(prefix="mnemon-bench-") as folder,
         Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
@@ -321,14 +295,7 @@ def main(events: int, users: int, rounds: int, seed: int, sizes: str | None, out
         measurement = Measurement(Path(folder), timeline, rounds, lambda done: progress.advance(task, done))
         rows = measurement.run()
     note = f"{events:,} events of {users:,} users within {DAYS} days; {rounds} rounds, each with {WINDOWS} windows."
-    return _show(markdown(rows, command=command, note=note), output)
-
-
-def _show(table: str, output: Path | None) -> None:
-    click.echo(table)
-    if output:
-        with output.open("a", encoding="utf-8") as file:
-            file.write(f"\n{table}")
+    return report(rows, "tests.bench.episodic", note, output)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Compared operations alternate within one run. Figures are medians over the round
 import asyncio
 import shutil
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from rich.progress import Progress
 
 from tests.bench import loads
 from tests.bench.processes import EchoServer, MnemonServer
-from tests.bench.speed import Row, markdown
+from tests.bench.ratios import Row, at_least, at_most, rate_row, report, time_row
 from tests.bench.vectors import Vectors, topical_vectors
 
 DIMENSION = 384
@@ -184,22 +183,22 @@ class Measurement:
         raw = DIMENSION * 4
         resident = statistics.median(samples.resident)
         return [
-            _rate("create, 64 in flight", samples.create, "echo of the same messages", samples.echo_create, 0.5),
-            _rate("create, 64 in flight", samples.create, "the same writes committed one by one", samples.single, 10),
-            _rate(
-                f"create, {loads.BULK} a message", samples.bulk, "echo of the same messages", samples.echo_bulk, None
+            rate_row("create, 64 in flight", samples.create, "echo of the same messages", samples.echo_create, 0.5),
+            rate_row(
+                "create, 64 in flight", samples.create, "the same writes committed one by one", samples.single, 10
             ),
+            rate_row(f"create, {loads.BULK} a message", samples.bulk, "echo of the same messages", samples.echo_bulk),
             _count(f"create, {loads.BULK} a message", samples.bulk, 5_000),
-            _rate("get, 64 in flight", samples.get, "echo of the same messages", samples.echo_get, 0.7),
-            _time(f"search by vector at {self._count:,}, p50", samples.search, "hnswlib alone", samples.alone, 3),
-            _time(f"warm start at {self._count:,}", samples.warm_start, "building the graph", samples.rebuild, 0.1),
-            _time("start with nothing stored", samples.empty_start, "building the graph", samples.rebuild, None),
+            rate_row("get, 64 in flight", samples.get, "echo of the same messages", samples.echo_get, 0.7),
+            time_row(f"search by vector at {self._count:,}, p50", samples.search, "hnswlib alone", samples.alone, 3),
+            time_row(f"warm start at {self._count:,}", samples.warm_start, "building the graph", samples.rebuild, 0.1),
+            time_row("start with nothing stored", samples.empty_start, "building the graph", samples.rebuild),
             Row(
                 f"resident memory of a memory at {self._count:,}",
                 f"{resident:.0f} bytes",
                 f"its vector: {raw} bytes",
                 f"{resident / raw:.2f}",
-                f"<= 2: {'met' if resident / raw <= 2 else 'missed'}",
+                at_most(resident / raw, 2),
             ),
             _count("changes of a backlog to one watcher", samples.backlog, 100_000),
             _count(f"changes to {WATCHERS} live watchers together", samples.live, None),
@@ -263,37 +262,9 @@ def _seconds(call: Callable[[], object]) -> float:
     return perf_counter() - started
 
 
-def _rate(what: str, measured: list[float], beside_what: str, beside: list[float], goal: float | None) -> Row:
-    ratio = statistics.median(one / other for one, other in zip(measured, beside, strict=True))
-    return Row(
-        what,
-        f"{statistics.median(measured):.0f}/s",
-        f"{beside_what}: {statistics.median(beside):.0f}/s",
-        f"{ratio:.2f}",
-        "" if goal is None else f">= {goal:g}: {'met' if ratio >= goal else 'missed'}",
-    )
-
-
-def _time(what: str, measured: list[float], beside_what: str, beside: list[float], goal: float | None) -> Row:
-    ratio = statistics.median(measured) / statistics.median(beside)
-    return Row(
-        what,
-        f"{statistics.median(measured) * 1e3:.2f} ms",
-        f"{beside_what}: {statistics.median(beside) * 1e3:.2f} ms",
-        f"{ratio:.2f}",
-        "" if goal is None else f"<= {goal:g}: {'met' if ratio <= goal else 'missed'}",
-    )
-
-
 def _count(what: str, measured: list[float], goal: float | None) -> Row:
     rate = statistics.median(measured)
-    return Row(
-        what,
-        f"{rate:,.0f}/s",
-        "",
-        "",
-        "" if goal is None else f">= {goal:,.0f}/s: {'met' if rate >= goal else 'missed'}",
-    )
+    return Row(what, f"{rate:,.0f}/s", "", "", at_least(rate, goal, "/s"))
 
 
 @click.command()
@@ -314,11 +285,7 @@ def main(memories: int, rounds: int, seed: int, output: Path | None) -> None:
     note = (
         f"{memories:,} memories with vectors of {DIMENSION} numbers, made from seed {seed}; medians of {rounds} rounds."
     )
-    table = markdown(rows, command=" ".join(["python -m tests.bench.memories", *sys.argv[1:]]), note=note)
-    click.echo(table)
-    if output:
-        with output.open("a", encoding="utf-8") as file:
-            file.write(f"\n{table}")
+    report(rows, "tests.bench.memories", note, output)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Compared operations alternate within one run, call by call. Figures are medians 
 
 import asyncio
 import statistics
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ from rich.progress import Progress
 from tests.bench import loads
 from tests.bench.known_statements import DIMENSION, KnownStatements, Search, UserScan, number_of
 from tests.bench.processes import EchoServer, MnemonServer
-from tests.bench.speed import Row, markdown
+from tests.bench.ratios import Row, at_most, median_ms, met, report, time_row
 
 SEARCHES = 200
 IN_FLIGHT_SAVES, SINGLE_SAVES = 1_000, 100
@@ -144,12 +143,14 @@ class Measurement:
         return [
             *_search_rows(f"search among {size}, by user", self._searches[False]),
             *_search_rows("the same, by user, persona and time", self._searches[True]),
-            _slowdown(
+            time_row(
                 "time of a save with resolve, 64 in flight",
                 [1 / rate for rate in saves[RESOLVE]],
+                "with ignore",
                 [1 / rate for rate in saves[IGNORE]],
+                RESOLVE_GOAL,
             ),
-            _slowdown("the same, one by one", single[RESOLVE], single[IGNORE]),
+            time_row("the same, one by one", single[RESOLVE], "with ignore", single[IGNORE], RESOLVE_GOAL),
         ]
 
     def note(self) -> str:
@@ -205,26 +206,13 @@ def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def _search_rows(what: str, samples: _Searches) -> list[Row]:
     floor = [echo + scan for echo, scan in zip(samples.echo, samples.scan, strict=True)]
-    parts = f"echo {_ms(samples.echo)} + scan in NumPy {_ms(samples.scan)}"
+    parts = f"echo {median_ms(samples.echo)} + scan in NumPy {median_ms(samples.scan)}"
     ratio = statistics.median(samples.server) / statistics.median(floor)
     recall = samples.found / samples.expected
     return [
-        Row(f"{what}, p50", _ms(samples.server), parts, f"{ratio:.2f}", _goal(ratio, SEARCH_GOAL)),
-        Row("recall of that", f"{recall:.4f}", "the scan", "", f"1: {'met' if recall == 1.0 else 'missed'}"),
+        Row(f"{what}, p50", median_ms(samples.server), parts, f"{ratio:.2f}", at_most(ratio, SEARCH_GOAL)),
+        Row("recall of that", f"{recall:.4f}", "the scan", "", f"1: {met(recall, 1.0)}"),
     ]
-
-
-def _slowdown(what: str, resolve_s: list[float], ignore_s: list[float]) -> Row:
-    ratio = statistics.median(resolve_s) / statistics.median(ignore_s)
-    return Row(what, _ms(resolve_s), f"with ignore: {_ms(ignore_s)}", f"{ratio:.2f}", _goal(ratio, RESOLVE_GOAL))
-
-
-def _ms(seconds: list[float]) -> str:
-    return f"{statistics.median(seconds) * 1e3:.2f} ms"
-
-
-def _goal(ratio: float, goal: float) -> str:
-    return f"<= {goal:g}: {'met' if ratio <= goal else 'missed'}"
 
 
 @click.command()
@@ -244,12 +232,7 @@ def main(statements: int, users: int, rounds: int, seed: int, output: Path | Non
         known = KnownStatements(statements, users, seed)
         measurement = Measurement(Path(folder), known, rounds, lambda done: progress.advance(task, done))
         rows = measurement.run()
-    command = " ".join(["python -m tests.bench.semantic", *sys.argv[1:]])
-    table = markdown(rows, command=command, note=measurement.note())
-    click.echo(table)
-    if output:
-        with output.open("a", encoding="utf-8") as file:
-            file.write(f"\n{table}")
+    report(rows, "tests.bench.semantic", measurement.note(), output)
 
 
 if __name__ == "__main__":

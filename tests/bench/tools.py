@@ -5,8 +5,6 @@ python -m tests.bench.tools [--facts 2000] [--rounds 5]
 Calls alternate on one server, each with a new question. Figures are medians over all questions.
 """
 
-import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tests.bench.processes import MnemonServer
-from tests.bench.speed import Row, markdown
+from tests.bench.ratios import report, time_row
 from tests.bench.texts import Workload, written
 
 QUESTIONS = 100
@@ -99,16 +97,6 @@ def _seconds(work: Callable[[], None]) -> float:
     return perf_counter() - begin
 
 
-def _row(model: str, samples: Samples) -> Row:
-    tool, memories = statistics.median(samples.tool), statistics.median(samples.memories)
-    return Row(
-        f"CallTool of search_memory, {model}",
-        f"{tool * 1e3:.2f} ms",
-        f"SearchMemories: {memories * 1e3:.2f} ms",
-        f"{tool / memories:.2f}",
-    )
-
-
 @click.command()
 @click.option("--facts", default=2_000, show_default=True, help="Facts, and as many memories, that are searched.")
 @click.option("--rounds", default=5, show_default=True, help=f"Rounds, of {QUESTIONS} questions of both each.")
@@ -129,14 +117,11 @@ def main(facts: int, rounds: int, seed: int, output: Path | None) -> None:
                     samples = measurement.run(rounds, lambda task=task: progress.advance(task))  # type: ignore[misc]
                 finally:
                     server.stop()
-            rows.append(_row(model, samples))
-    command = " ".join(["python -m tests.bench.tools", *sys.argv[1:]])
+            rows.append(
+                time_row(f"CallTool of search_memory, {model}", samples.tool, "SearchMemories", samples.memories)
+            )
     note = f"{facts:,} facts and as many memories of the same texts; {rounds * QUESTIONS} questions of both."
-    table = markdown(rows, command=command, note=note)
-    click.echo(table)
-    if output:
-        with output.open("a", encoding="utf-8") as file:
-            file.write(f"\n{table}")
+    report(rows, "tests.bench.tools", note, output)
 
 
 if __name__ == "__main__":
