@@ -27,10 +27,9 @@ from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.built_in import MINILM
 from mnemon_server.embedding.factory import open_embedder
 from mnemon_server.embedding.graph import LAYER_NORM_EPSILON, GraphBuilder, Weights, build_encoder, tensor
-from mnemon_server.embedding.onnx import SEQUENCE_MAX
+from mnemon_server.embedding.onnx import SEQUENCE_MAX, TextTokenizer
 from mnemon_server.embedding.onnx_session import open_session
 from mnemon_server.embedding.quantize import quantize, quantize_columns
-from mnemon_server.embedding.tokenizer import TextTokenizer
 from numpy.typing import NDArray
 from onnx import TensorProto
 from rich.console import Console

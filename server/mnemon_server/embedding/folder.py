@@ -21,12 +21,12 @@ from mnemon_server.embedding.onnx import (
     Encoder,
     OnnxEmbedder,
     Pool,
+    TextTokenizer,
     first_token,
     last_token,
     mean_of_tokens,
 )
 from mnemon_server.embedding.onnx_session import open_session
-from mnemon_server.embedding.tokenizer import TextTokenizer
 
 # What the configuration files in a model's folder say, in the formats of sentence-transformers.
 

@@ -12,8 +12,8 @@ import numpy as np
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 from mnemon_server.embedding.base import EmbeddingModel, Span, Vectors
 from mnemon_server.embedding.coverage import coverage, read_scripts
+from mnemon_server.embedding.onnx import valid_text
 from mnemon_server.embedding.passages import Token, cut_passages
-from mnemon_server.embedding.tokenizer import valid_text
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -27,13 +27,86 @@ from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.grants.store import GrantStore
 from mnemon_server.services.history.versions import VersionStore
-from mnemon_server.services.leases import VaultLease, WatchedVault
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.quarantine.store import QuarantineStore
 from mnemon_server.services.recall.store import RecallStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.tools.service import ToolRunner
+
+# The holds of calls and watchers on a tenant's vault.
+
+
+class VaultLease:
+    """Keeps a vault open for the length of a block."""
+
+    __slots__ = ("_bounds", "_entry", "_pool", "_tenant")
+
+    def __init__(self, pool: "VaultPool", tenant: str, bounds: Bounds | None) -> None:
+        self._pool = pool
+        self._tenant = tenant
+        self._bounds = bounds
+        self._entry: Entry | None = None
+
+    async def __aenter__(self) -> "OpenVault":
+        entry = self._entry = self._pool.acquire_open(self._tenant) or await self._pool.acquire(self._tenant)
+        return entry.opening.result().shown_to(self._bounds)
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self._entry is not None:
+            self._pool.release(self._entry)
+
+
+class WatchedVault:
+    """A vault that a watcher uses whenever it reads: `async with watched as vault`.
+
+    It is lost, and the block must end, if it was closed for another tenant while the watcher rested, or if other
+    records exist for the watcher now: a grant or a quarantine has begun or ended.
+    """
+
+    def __init__(self, pool: "VaultPool", tenant: str, bounds: Bounds) -> None:
+        self._pool = pool
+        self._tenant = tenant
+        self._bounds = bounds
+        self._seen = bounds
+        """What the watcher saw when the block began."""
+        self._entry: Entry | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the block must end."""
+        return self._entry is None or self._entry.opening.result().seen_by(self._bounds) != self._seen
+
+    async def __aenter__(self) -> "OpenVault":
+        entry = self._entry = await self._pool.acquire(self._tenant)
+        vault = entry.opening.result()
+        self._seen = vault.seen_by(self._bounds)
+        return vault.shown_to(self._bounds)
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self._entry is not None:
+            self._pool.release(self._entry)
+            self._entry = None
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """A context that does not use the vault, after which it may be lost."""
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            self._pool.release(entry)
+        try:
+            yield
+        finally:
+            if entry is not None and self._pool.reuse(entry):
+                self._entry = entry
+
+    async def wait_for_changes(self, position: int, until: float) -> bool:
+        """For a lost vault: waits until it is open again, or is known to have changes after the position.
+
+        Returns False at the deadline, a time of the event loop.
+        """
+        return await self._pool.wait_for_changes(self._tenant, position, until)
+
 
 RETRY_AFTER_S = 1.0
 RETIRED_POLL_S = 0.05

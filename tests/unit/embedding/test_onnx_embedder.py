@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.base import Embedder, Span
 from mnemon_server.embedding.factory import open_embedder
+from mnemon_server.embedding.onnx import Tokens
 from mnemon_server.embedding.text_cache import TextCache
-from mnemon_server.embedding.tokenizer import Tokens
 
 PLAIN = ("the", "a", "of", "river", "stone", "Anna's", "don't", "3.14", "antidisestablishmentarianism")
 OTHER = ("猫", "東京", "😀", "Ελλάδα", "naïve", "!?", "…", "한국어", "İstanbul", "x" * 150)

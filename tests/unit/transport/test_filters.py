@@ -6,8 +6,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2 as pb
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator
-from mnemon_server.transport.convert.shared.filters import read_filter
-from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.reader import Reader, read_filter
 
 from tests.support.python_calls import python_calls
 

@@ -23,8 +23,7 @@ from mnemon_server.services.background.offload import Pause
 from mnemon_server.transport.convert.archive import KINDS
 from mnemon_server.transport.convert.recall import answer_to_pb, read_tokenizer
 from mnemon_server.transport.convert.shared.fields import filled
-from mnemon_server.transport.convert.shared.filters import read_min_trust
-from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.reader import Reader, read_min_trust
 from mnemon_server.transport.convert.shared.several import fill_each
 from mnemon_server.wire.values import fill_metadata, fill_scope, fill_time, scope_of
 

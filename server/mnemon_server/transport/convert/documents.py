@@ -30,8 +30,14 @@ from mnemon_server.services.documents.checks import (
 )
 from mnemon_server.services.documents.filters import filter_violations, strict_violations
 from mnemon_server.transport.convert.shared.fields import filled
-from mnemon_server.transport.convert.shared.filters import read_conditions
-from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require, vector_from_pb
+from mnemon_server.transport.convert.shared.reader import (
+    Reader,
+    expected_revision,
+    named,
+    read_conditions,
+    require,
+    vector_from_pb,
+)
 from mnemon_server.transport.convert.shared.several import fill_each
 from mnemon_server.wire.values import (
     ACK_LEVELS,

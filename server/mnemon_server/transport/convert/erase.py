@@ -17,9 +17,8 @@ from mnemon_server.domain.erasure import (
 from mnemon_server.domain.origins import Provenance
 from mnemon_server.domain.validation import scope_violations
 from mnemon_server.transport.convert.archive import KINDS
-from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
-from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.reader import Reader, read_filter
 from mnemon_server.wire.values import scope_of
 
 

@@ -38,8 +38,7 @@ from mnemon_server.services.events.checks import (
     window_violations,
 )
 from mnemon_server.transport.convert.shared.fields import filled
-from mnemon_server.transport.convert.shared.filters import read_filter, read_min_trust
-from mnemon_server.transport.convert.shared.reader import Page, Reader, require
+from mnemon_server.transport.convert.shared.reader import Page, Reader, read_filter, read_min_trust, require
 from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (

@@ -44,11 +44,17 @@ from mnemon_server.services.facts.checks import (
     query_violations,
 )
 from mnemon_server.services.facts.stored_form import to_fact
-from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.json_values import fill_object, read_object
 from mnemon_server.transport.convert.shared.json_wire import struct_bytes
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
-from mnemon_server.transport.convert.shared.reader import Page, Reader, expected_revision, require, vector_from_pb
+from mnemon_server.transport.convert.shared.reader import (
+    Page,
+    Reader,
+    expected_revision,
+    read_conditions,
+    require,
+    vector_from_pb,
+)
 from mnemon_server.transport.convert.shared.versions import fill_info
 from mnemon_server.transport.convert.shared.wire import AnswerBytes, Pieces, in_field, joined
 from mnemon_server.transport.status import Failure

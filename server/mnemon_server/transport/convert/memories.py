@@ -39,12 +39,12 @@ from mnemon_server.services.memories.checks import (
     update_violations,
 )
 from mnemon_server.transport.convert.shared.fields import filled
-from mnemon_server.transport.convert.shared.filters import read_conditions
 from mnemon_server.transport.convert.shared.reader import (
     Page,
     Reader,
     expected_revision,
     named,
+    read_conditions,
     require,
     vector_from_pb,
 )

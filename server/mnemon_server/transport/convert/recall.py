@@ -14,8 +14,7 @@ from mnemon_server.domain.recall import (
 from mnemon_server.domain.records import SearchDiagnostics, View
 from mnemon_server.services.background.offload import Pause
 from mnemon_server.transport.convert.archive import KINDS, KINDS_TO_PB
-from mnemon_server.transport.convert.shared.filters import read_filter, read_min_trust
-from mnemon_server.transport.convert.shared.reader import Reader, vector_from_pb
+from mnemon_server.transport.convert.shared.reader import Reader, read_filter, read_min_trust, vector_from_pb
 from mnemon_server.wire.values import (
     VIEWS,
     duration_to_pb,

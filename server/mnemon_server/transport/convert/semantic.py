@@ -25,8 +25,14 @@ from mnemon_server.services.semantic.checks import deletion_violations, query_vi
 from mnemon_server.services.semantic.filters import filter_violations
 from mnemon_server.transport.convert.decisions import fill_conflicts
 from mnemon_server.transport.convert.shared.fields import filled, writes
-from mnemon_server.transport.convert.shared.filters import read_conditions
-from mnemon_server.transport.convert.shared.reader import Page, Reader, expected_revision, require, vector_from_pb
+from mnemon_server.transport.convert.shared.reader import (
+    Page,
+    Reader,
+    expected_revision,
+    read_conditions,
+    require,
+    vector_from_pb,
+)
 from mnemon_server.transport.convert.shared.several import fill_each
 from mnemon_server.wire.enums import members_of
 from mnemon_server.wire.values import (

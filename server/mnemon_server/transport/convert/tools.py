@@ -28,9 +28,8 @@ from mnemon_server.services.background.offload import Pause, converted
 from mnemon_server.services.tools.service import given_violations
 from mnemon_server.transport.convert.facts import match_in_pieces
 from mnemon_server.transport.convert.shared.fields import filled
-from mnemon_server.transport.convert.shared.filters import read_min_trust
 from mnemon_server.transport.convert.shared.json_values import read_object
-from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.reader import Reader, read_min_trust
 from mnemon_server.transport.convert.shared.several import fill_each
 from mnemon_server.transport.convert.shared.wire import Pieces, in_field, joined, size_of
 from mnemon_server.transport.errors import MessageTooLargeError

@@ -8,7 +8,7 @@ from mnemon.v1 import erase_pb2 as pb
 from mnemon.v1 import erase_pb2_grpc
 
 from mnemon_server.domain.errors import MnemonError
-from mnemon_server.services.leases import VaultLease
+from mnemon_server.services.vaults import VaultLease
 from mnemon_server.transport.convert import erase as convert
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.tenancy import TenantServicer

@@ -24,7 +24,7 @@ from mnemon_server.transport.tenancy import TenantServicer
 
 if TYPE_CHECKING:
     from mnemon_server.services.events.store import EventStore
-    from mnemon_server.services.leases import VaultLease
+    from mnemon_server.services.vaults import VaultLease
 
 
 # Runs of events from a stream: recorded in order of arrival, with several runs in progress at once.

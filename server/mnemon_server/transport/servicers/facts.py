@@ -19,11 +19,10 @@ from mnemon_server.transport.convert.shared.reader import check_bulk, expected_r
 from mnemon_server.transport.convert.shared.results import with_receipts
 from mnemon_server.transport.interceptors.base import Context, request_bytes
 from mnemon_server.transport.interceptors.codec import Encoded
-from mnemon_server.transport.past import known
 from mnemon_server.transport.servicers.bulk import answer_each, write_taken
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.status import Failure
-from mnemon_server.transport.tenancy import TenantServicer
+from mnemon_server.transport.tenancy import TenantServicer, known
 from mnemon_server.wire.values import receipt_to_pb
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from mnemon.v1 import recall_pb2_grpc
 
 from mnemon_server.transport.convert import recall as convert
 from mnemon_server.transport.interceptors.base import Context
-from mnemon_server.transport.past import known
-from mnemon_server.transport.tenancy import TenantServicer
+from mnemon_server.transport.tenancy import TenantServicer, known
 
 
 class RecallServicer(TenantServicer, recall_pb2_grpc.RecallServiceServicer):

@@ -15,10 +15,9 @@ from mnemon_server.transport.convert.shared.reader import check_bulk, expected_r
 from mnemon_server.transport.convert.shared.results import with_results
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
-from mnemon_server.transport.past import known
 from mnemon_server.transport.servicers.bulk import answer_each, write_each
 from mnemon_server.transport.servicers.page_tokens import PageTokens
-from mnemon_server.transport.tenancy import TenantServicer
+from mnemon_server.transport.tenancy import TenantServicer, known
 from mnemon_server.wire.values import receipt_to_pb
 
 if TYPE_CHECKING:
