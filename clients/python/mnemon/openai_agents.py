@@ -41,7 +41,7 @@ class MnemonSession:
         self._conversations, self._scope = client.conversations, scope
 
     async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":
-        """The items, oldest first; with a limit, at most so many of the newest.
+        """The items, oldest first; with a limit, only the newest, at most that many.
 
         Calls without their outputs, and outputs without their calls, are left out, as models require.
         """

@@ -74,7 +74,7 @@ class TextQuery:
     text: str = ""
     vector: Sequence[float] | None = None
     of_model: bool = False
-    """For a recall: the server's model made `vector`, which counts like that of the text; the answer tells how near the
+    """For a recall: the server's model made `vector`, which counts like the text's; the answer tells how near the
     nearest are.
     """
     mode: SearchMode | None = None

@@ -194,7 +194,7 @@ class OnnxEmbedder:
     """An `Embedder` for a graph on ONNX Runtime.
 
     It runs up to `threads` times concurrently; 0 means one for each core that the process may use. With `one_by_one`,
-    each text has a run of its own, since its vector would depend on the others of a batch.
+    each text is run separately, since its vector would depend on the others of a batch.
     """
 
     def __init__(

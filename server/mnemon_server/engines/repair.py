@@ -105,7 +105,7 @@ class VaultRepair:
     """The repair of one vault. No server may use it, nor begin to."""
 
     def __init__(self, keys: VaultKeyFile, track: Track, *, dry_run: bool) -> None:
-        """Opens nothing yet. In a dry run, everything stays as it is."""
+        """Opens nothing yet. A dry run changes nothing."""
         self._keys = keys
         self._file = keys.folder / RECORDS
         self._track = track

@@ -14,7 +14,7 @@ from mnemon_server.services.limits.accounts import Account, Accounts
 from mnemon_server.services.vaults import OpenVault, VaultPool
 
 SOON_S, LATER_S = 1.0, 30.0
-"""From one turn to the next: of what callers may notice, and of all else."""
+"""The seconds between turns: of jobs that callers may notice, and of all other jobs."""
 SHADOW_POLL_S = 0.2
 PAUSE_PER_S = 50.0
 """After a measurement, a vault is left alone for so many times as long as it took."""
@@ -44,7 +44,7 @@ class ShadowKeeper(Periodic):
     """
 
     def __init__(self, vaults: VaultPool, tenants: Callable[[], Iterable[str]]) -> None:
-        """Opens nothing yet. `tenants` names those that have a vault, and blocks."""
+        """Opens nothing yet. `tenants` returns the tenants that have a vault, and blocks."""
         super().__init__("a vault could not be embedded with the shadow model", interval_s=LATER_S)
         self._vaults = vaults
         self._tenants = tenants
@@ -135,7 +135,7 @@ class SpaceMeter(Periodic):
 
 
 async def stored_records(vault: OpenVault) -> Mapping[RecordKind, int]:
-    """Records by kind, without those that are deleted or have expired: what an export would begin with.
+    """Records by kind, without deleted and expired ones: what an export would begin with.
 
     Raises:
         IndexWarmingError: the timeline is not loaded yet.

@@ -59,7 +59,7 @@ class ServerGroup:
     async def stop(self, grace_s: float | None) -> None:
         """Takes no more calls, and returns once those in work have ended; after the grace period they are ended."""
         await asyncio.gather(*(server.stop(grace_s) for server in self._servers))
-        # To the runtime, a call has ended when its client is gone.
+        # The runtime does not wait for the handler of a call whose status has been sent.
         await self._calls.ended()
 
 

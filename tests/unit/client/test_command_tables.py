@@ -234,7 +234,7 @@ def test_rules_are_listed_without_inherited_values() -> None:
         shown = run(address, "rules", "list").stdout
 
     assert "\x1b" not in shown
-    # Whatever the width of the terminal.
+    # At any width of the terminal.
     words = "".join(shown.split())
     for part in ("(disabled)", "default", "importance_min:0.5"):
         assert part in words

@@ -194,7 +194,7 @@ def prune(
 
 def _note_unknown(session: Session, which: Mapping[str, Any]) -> None:
     """Names the chosen types and the user of which no event is, after an answer without events."""
-    # Of a user of whom only parts are shared, some filters may be asked for and others not.
+    # If only parts of a user's records are shared, some filters are allowed and others are not.
     with suppress(InvalidArgumentError, PermissionDeniedError):
         _note_unknown_names(session, which)
 

@@ -132,7 +132,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def text_or_stdin(text: str) -> str:
-    """A text that can be seen, or for "-" that of standard input, without the line breaks at its end."""
+    """A text that can be seen; "-" reads it from standard input, without the line breaks at its end."""
     if text != STDIN:
         return visible(text)
     data = read_bytes(STDIN)

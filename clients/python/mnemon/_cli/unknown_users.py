@@ -22,7 +22,7 @@ _HAS: Mapping[str, Callable[[Client, str], object]] = {
 def note_unknown_user(session: Session, user: str | None, kind: str = "") -> None:
     """Prints that no record of the kind has the user, if that is so; without a kind, no record of any."""
     asked = [_HAS[kind]] if kind else _HAS.values()
-    # Of a user of whom only parts are shared, some records may be asked for and others not.
+    # If only parts of a user's records are shared, some kinds are allowed and others are not.
     with suppress(InvalidArgumentError, PermissionDeniedError):
         if user and not any(has(session.client, user) for has in asked):
             note(f"no {kind or 'record'} has the user {user!r}")

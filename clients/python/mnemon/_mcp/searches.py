@@ -41,7 +41,7 @@ def _time(given: object, read: ValidatorFunctionWrapHandler) -> object:
     try:
         return read(given)
     except ValueError:
-        raise ValueError('must be a time such as 2027-01-31, or so long ago: "2 weeks"') from None
+        raise ValueError('must be a time such as 2027-01-31, or a length of time, such as "2 weeks"') from None
 
 
 def _until(given: object) -> object:
@@ -79,7 +79,7 @@ class TimelineQuery(Arguments):
 
     query: str = Field("", description="What to look for, in plain words. Left out: the newest events.")
     since: Since | None = Field(
-        None, description='Only events from this time on, in ISO 8601, UTC without a zone; or so long ago: "2 weeks".'
+        None, description='Only events from this time on, in ISO 8601, UTC without a zone; or a length of time, such as "2 weeks".'
     )
     until: Until | None = Field(
         None, description="Only events up to this time, likewise; a day such as 2027-01-31 counts to its end."
@@ -109,7 +109,7 @@ class Recall(Arguments):
     )
     since: Since | None = Field(
         None,
-        description='Only records from this time on, in ISO 8601, UTC without a zone; or so long ago: "2 weeks".',
+        description='Only records from this time on, in ISO 8601, UTC without a zone; or a length of time, such as "2 weeks".',
     )
     until: Until | None = Field(
         None,

@@ -160,7 +160,7 @@ class ReleaseOriginRequest(_message.Message):
     origin: _builtins.str
     """Required. The origin."""
     origin_name: _builtins.str
-    """The name; empty ends the quarantine of the whole origin, and leaves those of single names in place."""
+    """The name; empty ends the quarantine of the whole origin, and keeps the quarantines of single names."""
     allow_missing: _builtins.bool
     """Answer without a quarantine, instead of NOT_FOUND, if the source is not in quarantine."""
     def __init__(

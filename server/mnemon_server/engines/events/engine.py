@@ -130,7 +130,7 @@ class SQLiteEvents(Reads):
             lambda connection: self._writes.prune(connection, removals, reason, answer, request)
         )
 
-    # Reads, with those of Reads
+    # Reads, in addition to those inherited from Reads
 
     def at_once(self, read: Callable[[Snapshot], T]) -> T:
         """See Reads. Raises IndexWarmingError until the timeline is warm."""

@@ -102,7 +102,7 @@ def store_rules(
 
 
 def _loaded(known: RuleSet, rules: Mapping[int, RuleDict]) -> tuple[RuleSet, dict[int, MnemonError]]:
-    """The known rules with those that fit, and the errors of the others, by their numbers."""
+    """The known rules and the new ones that fit, and the errors of the others by number."""
     with suppress(MnemonError):
         return known.loaded([*rules.values()]), {}
     # One by one, and again as long as that helps: a base may come after a rule that extends it.

@@ -1,4 +1,4 @@
-"""Removes facts: all that match a filter, or those that have expired."""
+"""Removes facts that match a filter or have expired."""
 
 import json
 from collections.abc import Sequence

@@ -167,7 +167,7 @@ class MemoryChanges:
 
     def _changed(self, stored: Document, request: UpdateMemory) -> Document:
         new = to_document(masks.updated(to_memory(stored, self._confidence, self._clock()), request.memory, request))
-        # As it is stored, since the answer shows it.
+        # The scope that is stored, because the answer shows it.
         scope = self._bounds.owned(self._bounds.sourced(new.scope)) if self._bounds else new.scope
         return replace(stored, content=new.content, metadata=new.metadata, scope=scope, fields=new.fields)
 

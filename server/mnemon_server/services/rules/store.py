@@ -56,7 +56,7 @@ class RuleStore:
     """The merge rules of a vault. All methods are safe to call from many tasks at once.
 
     A change is one transaction, and the log names every rule that it changed, with the fields. It raises the errors of
-    RuleSet, and those of a RecordEngine's write. A repeated call with the same `request_id` gets the first
+    RuleSet, and the errors of a RecordEngine's write. A repeated call with the same `request_id` gets the first
     answer.
     """
 

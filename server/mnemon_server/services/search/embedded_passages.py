@@ -97,7 +97,7 @@ def _with_vectors(cut: Sequence[Sequence[_Passage]], vectors: Sequence[Vector]) 
 async def given_or_made(
     given: Sequence[Made | None], make: Callable[[], Awaitable[Sequence[Made]]]
 ) -> list[Made | MnemonError]:
-    """The given values, and in place of each None, in their order, those that `make` returns. All of these are made, or
+    """The given values, with each None replaced, in order, by a value that `make` returns. All of these are made, or
     fail, together.
     """
     made: Sequence[Made | MnemonError]

@@ -38,7 +38,7 @@ class CrossOrigin:
     def preflight(self, request: Request, methods: str) -> Mapping[str, str]:
         """The headers of the answer to OPTIONS, by which a browser asks whether it may call.
 
-        `methods` are those of the path, such as "GET, POST".
+        `methods` are the path's methods, such as "GET, POST".
         """
         allow = {"allow": f"{methods}, OPTIONS"}
         if "access-control-allow-origin" not in self.headers(request):

@@ -75,7 +75,7 @@ class GrpcCalls(grpc.GenericRpcHandler):
         self._working: set[asyncio.Task[Any]] = set()
 
     async def ended(self) -> None:
-        """Returns when no call is in work any more, and each has its line in the log."""
+        """Returns once every call has ended and has its line in the log."""
         if self._working:
             await asyncio.wait(self._working)
 
@@ -101,7 +101,7 @@ class GrpcCalls(grpc.GenericRpcHandler):
         return grpc.stream_unary_rpc_method_handler(behaviour)
 
     def _keeping(self, answer: Answer) -> Answer:
-        """Notes calls in work, and keeps those that were cancelled; see Cancellations."""
+        """Tracks calls in progress, and delays cancelled ones; see Cancellations."""
 
         cancellations, working = self._cancellations, self._working
 

@@ -253,7 +253,7 @@ def _guarded(
                 return response
             await abort(context, failure)
         except asyncio.CancelledError:
-            # A client or a stop that does not wait for the status does not change what the call came to.
+            # The call has failed, even if the client or a stop did not wait for its status.
             code = "CANCELLED" if failure is None else failure.code.name
             raise
         except aio.AbortError:

@@ -37,7 +37,7 @@ from mnemon.shared.terminal import echo
 @click.option("--hidden", is_flag=True, help="Include files and folders whose names begin with a dot.")
 @click.option("--no-ignore", is_flag=True, help="Include the files and folders of .gitignore.")
 @click.option("--prune", is_flag=True, help="Remove the documents of files that are gone from the folders.")
-@click.option("--jsonl", "json_lines", is_flag=True, help="Read every input as JSON lines, whatever its name.")
+@click.option("--jsonl", "json_lines", is_flag=True, help="Read every input as JSON lines, regardless of its name.")
 @click.option(
     "--id",
     "stdin_id",

@@ -125,7 +125,7 @@ NO_RECORDS = Form("JSON without records", _each(_refuse))
 def form_of(file: BinaryIO, name: str = "") -> str:
     """The name of a file's form, judged by its beginning; `ARCHIVE` for Mnemon's own.
 
-    `name` is that of the file, which tells a table, a mail, and JSON that is broken, whose content does not.
+    `name` is the file's name, which tells a table, a mail and broken JSON where the content does not.
 
     Raises:
         ValueError: none fits; it says why.

@@ -1,4 +1,4 @@
-"""Converts mails, one in a file or those of an mbox file, to documents."""
+"""Converts mails to documents: the one mail of a file, or all mails of an mbox file."""
 
 import email
 import email.policy
@@ -24,7 +24,7 @@ _SEPARATOR = re.compile(
 _HEADER = re.compile(rb"[A-Za-z][A-Za-z0-9_-]*:(\s|\Z)")
 _HEADERS = ("subject", "from", "to")
 _ALONE = frozenset(("date", "subject", "message-id"))
-"""Headers of which a mail has at least one beside its sender."""
+"""Headers: a mail has at least one of them besides its sender."""
 _DAMAGED = (ValueError, LookupError, AttributeError, TypeError)
 """The parser of headers raises any of these for damaged ones."""
 

@@ -43,7 +43,7 @@ def connect(
     vfs: str | None = None,
     busy_timeout_ms: int = BUSY_TIMEOUT_MS,
 ) -> apsw.Connection:
-    """Opens a database, and reads its first page. One that is not encrypted is opened as it is; a new one is encrypted
+    """Opens a database, and reads its first page. An unencrypted one is opened as such; a new one is encrypted
     if the vault has a key.
 
     `vfs` is the name of a registered VFS. `busy_timeout_ms` is how long to wait for other connections, also while

@@ -40,7 +40,7 @@ def copy_database(
 ) -> Generator[BackupProgress, None, T]:
     """Copies the file to `draft`, which is not synced. One call at a time. Returns what `at_rest` returns.
 
-    `at_rest` runs on the writer's thread, at the commit that the copy will show. No write happens meanwhile, so it must
+    `at_rest` runs on the writer's thread, at the commit that the copy will show. It blocks all writes, so it must
     be quick. Yields how many bytes are copied; the total grows while the file is being written.
 
     Raises:

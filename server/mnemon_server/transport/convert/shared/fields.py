@@ -33,7 +33,7 @@ def filled(message: Filled, value: Any, /, **given: Any) -> Filled:
     Args:
         message: gets the fields.
         value: has an attribute of the name of each field. A length of time may be in seconds, as `latency_s`.
-        given: the fields for which it has none, or another one.
+        given: fields that the value lacks, or whose values replace its own.
 
     Raises:
         AttributeError: a field has neither.

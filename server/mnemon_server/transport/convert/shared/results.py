@@ -1,4 +1,4 @@
-"""The outcomes of bulk requests: each item has a receipt of its own, or its error."""
+"""The outcomes of bulk requests: a receipt or an error for each item."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar

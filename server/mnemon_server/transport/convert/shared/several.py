@@ -9,7 +9,7 @@ Record = TypeVar("Record")
 
 
 async def fill_each(target: Any, records: Iterable[Record], fill: Callable[[Any, Record], object]) -> None:
-    """Writes records into a repeated field, each by `fill` into a message of its own; yields to other calls."""
+    """Writes records into a repeated field, one message each, by `fill`; yields to other calls."""
     add, pause = target.add, Pause()
     for record in records:
         fill(add(), record)
