@@ -162,7 +162,7 @@ async def test_a_memory_is_updated_and_deleted(url: str, client: mnemon.Client) 
         (
             "query_timeline",
             {"since": "yesterday"},
-            'since: must be a time such as 2027-01-31, or a length of time, such as "2 weeks"',
+            'since: must be a time such as 2027-01-31, or an age, such as "2 weeks"',
         ),
         ("recall", {"query": "x", "until": "next Tuesday"}, "until: must be a time such as 2027-01-31"),
         ("recall", {"query": "x", "since": "99999999 weeks"}, "since: is beyond the calendar"),

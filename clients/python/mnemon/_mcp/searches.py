@@ -28,7 +28,7 @@ _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def _since(given: object) -> object:
-    """The moment so long ago; anything else as given."""
+    """The moment of an age, counted back from now; anything else as given."""
     try:
         distance = distance_of(given) if isinstance(given, str) else None
         return given if distance is None else datetime.now(UTC) - distance
@@ -41,7 +41,7 @@ def _time(given: object, read: ValidatorFunctionWrapHandler) -> object:
     try:
         return read(given)
     except ValueError:
-        raise ValueError('must be a time such as 2027-01-31, or a length of time, such as "2 weeks"') from None
+        raise ValueError('must be a time such as 2027-01-31, or an age, such as "2 weeks"') from None
 
 
 def _until(given: object) -> object:
@@ -79,7 +79,8 @@ class TimelineQuery(Arguments):
 
     query: str = Field("", description="What to look for, in plain words. Left out: the newest events.")
     since: Since | None = Field(
-        None, description='Only events from this time on, in ISO 8601, UTC without a zone; or a length of time, such as "2 weeks".'
+        None,
+        description='Only events from this time on, in ISO 8601, UTC without a zone; or an age, such as "2 weeks".',
     )
     until: Until | None = Field(
         None, description="Only events up to this time, likewise; a day such as 2027-01-31 counts to its end."
@@ -109,7 +110,7 @@ class Recall(Arguments):
     )
     since: Since | None = Field(
         None,
-        description='Only records from this time on, in ISO 8601, UTC without a zone; or a length of time, such as "2 weeks".',
+        description='Only records from this time on, in ISO 8601, UTC without a zone; or an age, such as "2 weeks".',
     )
     until: Until | None = Field(
         None,
