@@ -225,6 +225,7 @@ async def test_what_a_capped_key_writes_has_the_least_trusted_of_its_origins(tmp
             refusal = await _refusal(web.memories.update(page.memory_id, **change))
             assert (refusal is None) == (not change["origin"])
         assert (await web.memories.get(page.memory_id)).origin == "web"
+        assert "the record's origin is 'user'" in str(await _refusal(web.memories.update(each.memory, content=CLAIMED)))
         # Reads are not limited.
         assert (await web.documents.get("note")).content == SAID
 

@@ -163,13 +163,12 @@ class MemoryChanges:
         refuse(metadata_violations(new.metadata, "set_metadata"))
         if placed(new, heads) != (placed(stored, heads) if text is None else text):
             raise TextMovedError
-        return new
+        # The scope that is stored, because the answer shows it.
+        return replace(new, scope=self._bounds.owned(self._bounds.sourced(new.scope))) if self._bounds else new
 
     def _changed(self, stored: Document, request: UpdateMemory) -> Document:
         new = to_document(masks.updated(to_memory(stored, self._confidence, self._clock()), request.memory, request))
-        # The scope that is stored, because the answer shows it.
-        scope = self._bounds.owned(self._bounds.sourced(new.scope)) if self._bounds else new.scope
-        return replace(stored, content=new.content, metadata=new.metadata, scope=scope, fields=new.fields)
+        return replace(stored, content=new.content, metadata=new.metadata, scope=new.scope, fields=new.fields)
 
     def _reinforced(self, stored: Document) -> Document:
         _check_not_deleted(stored)
