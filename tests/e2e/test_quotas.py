@@ -25,6 +25,7 @@ from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.transport.interceptors.limiter import stores_records
 
 from tests.support.access import bearer, guarded_server, make_key, methods, open_call, path_of
+from tests.support.command import run
 from tests.support.server import WAIT_S, Connection, detail, eventually, failure_of, reason, whole_server
 
 ADMINISTRATION = {
@@ -246,3 +247,12 @@ async def test_a_quota_that_is_not_valid_stops_the_start(tmp_path: Path) -> None
     with pytest.raises(ConfigurationError, match=r"quotas_per_tenant.*NAME=NUMBER"):
         async with whole_server(tmp_path, quotas_per_tenant=("streams=1",)):
             pass
+
+
+async def test_a_command_whose_note_is_refused_has_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quotas = ("calls_per_second=0.01", "calls_burst=1")
+    async with two_tenants(tmp_path, quotas_per_tenant=quotas) as (connection, acme, other):
+        for secret, *command in ((acme, "memories"), (other, "timeline", "--type", "trip")):
+            monkeypatch.setenv("MNEMON_API_KEY", secret)
+            done = await asyncio.to_thread(run, str(connection.server.address), *command, "--user", "nobody")
+            assert (done.returncode, done.stderr) == (0, "")

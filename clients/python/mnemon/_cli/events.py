@@ -20,7 +20,7 @@ from mnemon._values import bridge as bridge_values
 from mnemon._values import documents as values
 from mnemon._values import timeline
 from mnemon._values.semantic import ConflictPolicy
-from mnemon.shared.errors import InvalidArgumentError, PermissionDeniedError
+from mnemon.shared.errors import MnemonError
 from mnemon.shared.terminal import counted, echo
 
 _LIMIT = 50
@@ -193,17 +193,11 @@ def prune(
 
 
 def _note_unknown(session: Session, which: Mapping[str, Any]) -> None:
-    """Names the chosen types and the user of which no event is, after an answer without events."""
-    # If only parts of a user's records are shared, some filters are allowed and others are not.
-    with suppress(InvalidArgumentError, PermissionDeniedError):
-        _note_unknown_names(session, which)
-
-
-def _note_unknown_names(session: Session, which: Mapping[str, Any]) -> None:
-    if "event_types" in which:
-        types = session.client.timeline.summarize().types
+    """Notes chosen types and a user that no event has, after an answer without events."""
+    with suppress(MnemonError):  # as in note_unknown_user
+        types = session.client.timeline.summarize().types if "event_types" in which else {}
         there = f"; there are: {', '.join([*types][:_TYPES_SHOWN])}" if types else ""
-        for event_type in which["event_types"]:
+        for event_type in which.get("event_types", ()):
             if event_type not in types:
                 out.note(f"no event has the type {event_type!r}{there}")
     note_unknown_user(session, which.get("user"), "event")

@@ -1,4 +1,4 @@
-"""A note after an answer without records: the user whom the command names may be another one, or a mistyped one."""
+"""A note after an answer without records: the user that the command names may be the wrong one, or mistyped."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -7,7 +7,7 @@ from mnemon._cli.output import note
 from mnemon._cli.session import Session
 from mnemon._sync.client import Client
 from mnemon._values.documents import Scope
-from mnemon.shared.errors import InvalidArgumentError, PermissionDeniedError
+from mnemon.shared.errors import MnemonError
 
 _HAS: Mapping[str, Callable[[Client, str], object]] = {
     "document": lambda client, user: client.documents.count(scope=Scope(user)),
@@ -22,7 +22,8 @@ _HAS: Mapping[str, Callable[[Client, str], object]] = {
 def note_unknown_user(session: Session, user: str | None, kind: str = "") -> None:
     """Prints that no record of the kind has the user, if that is so; without a kind, no record of any."""
     asked = [_HAS[kind]] if kind else _HAS.values()
-    # If only parts of a user's records are shared, some kinds are allowed and others are not.
-    with suppress(InvalidArgumentError, PermissionDeniedError):
+    # The answer has been given, and a note is not worth an error: only parts of the records may be shared with the
+    # caller, a quota may be used up, or an index still be loading.
+    with suppress(MnemonError):
         if user and not any(has(session.client, user) for has in asked):
             note(f"no {kind or 'record'} has the user {user!r}")
