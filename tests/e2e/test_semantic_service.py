@@ -242,6 +242,23 @@ async def test_a_repeated_save_gets_the_first_answer_and_the_same_content_is_sto
     assert await contents_known(semantic) == ["Ada lives in Berlin."]
 
 
+async def test_where_conflicts_matter_a_full_stop_or_a_small_first_letter_makes_no_other_statement(
+    semantic: Any,
+) -> None:
+    policies = (pb.CONFLICT_POLICY_DETECT, pb.CONFLICT_POLICY_RESOLVE)
+    [known] = await know(semantic, "Ada works at Ibm")
+    for content in ("Ada works at Ibm.", "ada  works at Ibm", "ada works at Ibm!"):
+        for policy in policies:
+            again = await semantic.SaveSemanticMemory(save(content, conflict_policy=policy))
+            assert (again.duplicate, again.memory.memory_id) == (True, known.memory_id)
+            assert not again.conflicts and not again.HasField("decision")
+
+    for content in ("Ada works at IBM", "Ada works at IBM?"):
+        corrected = await semantic.SaveSemanticMemory(save(content, conflict_policy=pb.CONFLICT_POLICY_RESOLVE))
+        assert not corrected.duplicate
+        assert await contents_known(semantic) == [content]
+
+
 async def test_a_save_names_the_conflicts_or_resolves_them_as_its_policy_says(semantic: Any) -> None:
     [berlin] = await know(semantic, "Ada lives in Berlin now.", importance=0.2)
     detect = save("Ada lives in Rome now.", importance=0.9, conflict_policy=pb.CONFLICT_POLICY_DETECT)

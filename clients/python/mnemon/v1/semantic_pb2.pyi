@@ -269,7 +269,9 @@ class SaveSemanticMemoryResponse(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
     """The same content was already known for this user, household and persona: `memory` is that statement, and nothing was
-    written. If the bridge had saved that statement, it loses its links to events, so that it is not removed with them.
+    written. With DETECT and RESOLVE, so is one that differs in nothing but a full stop or an exclamation mark at its end
+    and the case of its first letter. If the bridge had saved that statement, it loses its links to events, so that it is
+    not removed with them.
     """
     truncated: _builtins.bool
     """True if the answer ended at 3 MiB and does not list all conflicts."""

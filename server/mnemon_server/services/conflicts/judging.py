@@ -142,7 +142,7 @@ class Advisor:
             detection = find_rule(self._rules.rules_in(), new.rule, candidate).detection
         except RuleNotFoundError:
             return []  # the save reports it
-        if SignalType.RELATION not in detection.signals or find_duplicate(self._records, candidate) is not None:
+        if SignalType.RELATION not in detection.signals or find_duplicate(self._records, candidate, new.policy):
             return []
         likeliest = DetectionConfig(signals=_RELATION, required_signals=_RELATION, relation_threshold=0.0)
         found = find_conflicts(self._records, candidate, likeliest, limit=self._desk.limits.pairs_max)

@@ -62,7 +62,7 @@ def plan_save(reader: DocumentReader, rules: RuleSet, new: NewSemantic, *, now: 
     """The outcome of saving a statement at a time. RuleNotFoundError if the named rule does not exist."""
     candidate = as_candidate(new, now)
     candidate = replace(candidate, scope=reader.sourced(candidate.scope))
-    duplicate = find_duplicate(reader, candidate)
+    duplicate = find_duplicate(reader, candidate, new.policy)
     if duplicate is not None:
         return Plan(candidate=candidate, duplicate=duplicate)
     rule = find_rule(rules, new.rule, candidate)

@@ -118,6 +118,6 @@ def _write(
 
 def _superseded_equal(records: RecordTransaction, candidate: SemanticMemory, winner_id: str) -> str:
     """The id of an equal statement that the same one superseded before; empty if no such statement exists."""
-    equal = AllOf((Condition("superseded_by", Operator.EQ, (winner_id,)), same_content(candidate)))
+    equal = AllOf((Condition("superseded_by", Operator.EQ, (winner_id,)), same_content(candidate, [candidate.content])))
     found = records.list_documents(RecordFilter(expression=equal, hidden=True), limit=1)
     return found[0][1].doc_id if found else ""

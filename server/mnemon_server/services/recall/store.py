@@ -40,6 +40,7 @@ from mnemon_server.services.recall.neighbours import Neighbours, is_question, ne
 from mnemon_server.services.recall.packing import pack, with_passages
 from mnemon_server.services.recall.relevance import judged
 from mnemon_server.services.recall.tokenizers import Count, Tokenizers, utf8_tokens
+from mnemon_server.services.semantic.terms import normalised_content, without_full_stop
 
 ITEM_TOKENS = 20
 """Most items take at least this much of a context, which limits how many are searched for it."""
@@ -279,8 +280,8 @@ def _replies(asked_before: Sequence[RecallItem], turns: ReadTurns) -> Iterator[R
 
 
 def _plain(text: str) -> str:
-    """A text by which the same words are known in any form."""
-    return " ".join(text.split()).casefold()
+    """A text by which the same sentence is known, however it is spaced, in any case, with or without a full stop."""
+    return without_full_stop(normalised_content(text)).casefold()
 
 
 def _without_duplicates(items: Iterable[RecallItem]) -> list[RecallItem]:

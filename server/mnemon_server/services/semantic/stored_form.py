@@ -1,5 +1,6 @@
 """Statements as stored documents, in both directions, and the write of a statement without conflicts."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,13 +11,13 @@ from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document, FieldValue
 from mnemon_server.domain.filters import AllOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
-from mnemon_server.domain.semantic import LISTS, TEXTS, SavedSemantic, SemanticMemory
+from mnemon_server.domain.semantic import LISTS, TEXTS, ConflictPolicy, SavedSemantic, SemanticMemory
 from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.engines.promises.records import DocumentReader
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.semantic.resolver import NewSemantic
-from mnemon_server.services.semantic.terms import content_hash, terms_of
+from mnemon_server.services.semantic.terms import content_hash, spellings, terms_of
 
 
 def given_statement(memory: SemanticMemory) -> SemanticMemory:
@@ -75,18 +76,24 @@ def to_semantic(document: Document) -> SemanticMemory:
     )
 
 
-def find_duplicate(semantic: DocumentReader, memory: SemanticMemory) -> Document | None:
-    """The visible statement with the same scope and content (see `same_content`); None if it does not exist."""
-    same = RecordFilter(expression=same_content(memory))
+def find_duplicate(
+    semantic: DocumentReader, memory: SemanticMemory, policy: ConflictPolicy = ConflictPolicy.IGNORE
+) -> Document | None:
+    """The visible statement with the same scope and content (see `same_content`); None if it does not exist.
+
+    Where conflicts matter, another spelling of the same sentence is neither a conflict nor a new statement.
+    """
+    contents = [memory.content] if policy is ConflictPolicy.IGNORE else spellings(memory.content)
+    same = RecordFilter(expression=same_content(memory, contents))
     return next((document for _, document in semantic.list_documents(same, limit=1)), None)
 
 
-def same_content(memory: SemanticMemory) -> AllOf:
-    """The condition for statements of the same user, household and persona with the same content."""
-    digest = content_hash(memory.scope.user, memory.scope.persona, memory.content)
+def same_content(memory: SemanticMemory, contents: Sequence[str]) -> AllOf:
+    """The condition for statements of the same user, household and persona with one of these contents."""
+    digests = tuple(content_hash(memory.scope.user, memory.scope.persona, content) for content in contents)
     # The household is not hashed, so that stored hashes stay valid; it is compared as a field.
     household = Condition("household", Operator.EQ, (memory.scope.household,))
-    return AllOf((Condition("content_hash", Operator.EQ, (digest,)), household))
+    return AllOf((Condition("content_hash", Operator.IN, digests), household))
 
 
 def save_plain(tx: VaultTransaction, new: NewSemantic) -> SavedSemantic:

@@ -12,6 +12,7 @@ from mnemon_server.ranking.analysis import HAN, HANGUL, KANA, MARKS, analyze, is
 # One save needs the terms of the same two or three statements several times.
 TERMS_KEPT = 8
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
+_FULL_STOPS = ".!。।۔"
 
 _WORD = re.compile(rf"(?:[^\W_]|[{MARKS}])+")
 # What readers see as a word in scripts that do not separate words. A run of Katakana or Hangul is a word. So is a run
@@ -65,6 +66,22 @@ def normalised_keyword(keyword: str) -> str:
 def normalised_content(text: str) -> str:
     """The text in NFKC, trimmed, every run of white space one space."""
     return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+def without_full_stop(text: str) -> str:
+    """The text without the full stop or the exclamation mark at its end; an ellipsis stays."""
+    bare = text[:-1]
+    return bare if bare and text[-1] in _FULL_STOPS and bare[-1] not in _FULL_STOPS else text
+
+
+def spellings(content: str) -> list[str]:
+    """The content as people may write it again: with or without a full stop, its first letter large or small.
+
+    The case of other letters may be what a correction is about, as in "works at IBM".
+    """
+    bare = without_full_stop(normalised_content(content))
+    starts = dict.fromkeys((bare, bare[:1].swapcase() + bare[1:]))
+    return [start + stop for start in starts for stop in ("", *_FULL_STOPS)]
 
 
 def content_hash(user: str, persona: str, content: str) -> str:
