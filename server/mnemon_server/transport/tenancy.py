@@ -1,29 +1,24 @@
 """Whose call it is, and how a servicer gets the services of that tenant's vault."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import ServiceDescriptor
 
 from mnemon_server.domain.access import Role, check_tenant_of_keys
-from mnemon_server.domain.errors import PermissionDeniedError
+from mnemon_server.domain.errors import NotFoundError, PermissionDeniedError
+from mnemon_server.domain.kinds import VERSIONED, RecordKind
 from mnemon_server.services.reading.answers import VECTORS_WEIGHT, WEIGHT, AnswerMemory, Room
+from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.errors import NotBegunError
 from mnemon_server.transport.interceptors.base import current_call
 
 if TYPE_CHECKING:
-    from mnemon_server.services.vaults import VaultLease, VaultPool
-from collections.abc import Awaitable
-from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+    from mnemon_server.services.vaults import OpenVault, VaultLease, VaultPool
 
-from mnemon_server.domain.errors import NotFoundError
-from mnemon_server.domain.kinds import VERSIONED, RecordKind
-from mnemon_server.transport.convert.shared.reader import Reader
-
-if TYPE_CHECKING:
-    from mnemon_server.services.vaults import OpenVault
+Result = TypeVar("Result")
 
 
 def tenant_of() -> str:
@@ -125,10 +120,7 @@ class TenantServicer:
         return self.vaults.use(call.principal.tenant, None if call.whole_tenant else call.principal.bounds)
 
 
-# Calls about what was known at a moment in the past.
-
-
-Result = TypeVar("Result")
+# Reads as of a moment in the past.
 
 
 class Known(NamedTuple):
@@ -147,19 +139,11 @@ class Known(NamedTuple):
             raise
 
 
-def as_of(request: Any) -> datetime | None:
-    """The moment that a request asks about; None for now."""
-    if not request.HasField("as_of_time"):
-        return None
+async def known(vault: "OpenVault", request: Any, kind: RecordKind | None = None) -> Known:
+    """The vault at the moment that a request asks about, for records of a kind; None stands for all kinds."""
     reader = Reader()
     moment = reader.as_of(request)
     reader.finish()
-    return moment
-
-
-async def known(vault: "OpenVault", request: Any, kind: RecordKind | None = None) -> Known:
-    """The vault at the moment that a request asks about, for records of a kind; None stands for all kinds."""
-    moment = as_of(request)
     if moment is None:
         return Known(vault, is_incomplete=False)
     kinds = VERSIONED if kind is None else (kind,)
