@@ -1,6 +1,6 @@
 """Which records an erasure is about: those that a request names, or those that tombstones name. All of it blocks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -8,7 +8,6 @@ from typing import Protocol
 
 import numpy as np
 
-from mnemon_server.domain import documents, events, facts, memories, semantic
 from mnemon_server.domain.access.grants import subject_users
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.documents import Document
@@ -16,7 +15,7 @@ from mnemon_server.domain.encoding import document_matches
 from mnemon_server.domain.erasure import EraseFilter, EraseTarget
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.events import Event, EventSelection, StoredEvent
-from mnemon_server.domain.filters import AnyOf, Condition, FilterFields, Operator, RecordFilter
+from mnemon_server.domain.filters import AnyOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.history import stored_version
 from mnemon_server.domain.kinds import COLLECTION_OF, WITHOUT_SCOPE, RecordKind
 from mnemon_server.domain.namespaces import decode_namespace, encode_label, starts_with
@@ -26,7 +25,7 @@ from mnemon_server.engines.promises.events import Sequences
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.events.selections import has_metadata_key
 from mnemon_server.services.events.selections import selection as event_selection
-from mnemon_server.services.reading.filter_expressions import HasKey, unmet_conditions, with_engine_names
+from mnemon_server.services.reading.filter_expressions import FIELDS_OF, HasKey, unmet_conditions, with_engine_names
 from mnemon_server.services.reading.pages import read_page
 from mnemon_server.services.writing.tombstones import Names, is_erased
 from mnemon_server.wire.events import decode
@@ -34,14 +33,6 @@ from mnemon_server.wire.events import decode
 ERASED_KINDS = tuple(kind for kind in RecordKind if kind not in (RecordKind.RULE, RecordKind.EVENT))
 """The kinds that are erased from collections. Rules belong to no one."""
 PAGE = 200
-FIELDS_OF: Mapping[RecordKind, FilterFields] = {
-    RecordKind.DOCUMENT: documents.FILTER_FIELDS,
-    RecordKind.MEMORY: memories.FILTER_FIELDS,
-    RecordKind.SEMANTIC: semantic.FILTER_FIELDS,
-    RecordKind.EVENT: events.FILTER_FIELDS,
-    RecordKind.FACT: facts.FILTER_FIELDS,
-}
-"""The fields of the kinds that a filter can be about."""
 _NOTHING = np.empty(0, np.int64)
 
 

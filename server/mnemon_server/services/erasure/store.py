@@ -49,17 +49,12 @@ from mnemon_server.services.erasure.job import AFTER_US, Job, finish, stored_evi
 from mnemon_server.services.erasure.proof import Proof, check
 from mnemon_server.services.erasure.receipts import Sign, receipt_from_json, receipt_to_json, signed, subject_of
 from mnemon_server.services.erasure.removal import Removal
-from mnemon_server.services.erasure.selection import (
-    FIELDS_OF,
-    Selection,
-    TargetSelection,
-    TombstoneSelection,
-    tombstones_of,
-)
+from mnemon_server.services.erasure.selection import Selection, TargetSelection, TombstoneSelection, tombstones_of
 from mnemon_server.services.erasure.settling import Settling
 from mnemon_server.services.erasure.survey import Survey, Surveyor
 from mnemon_server.services.erasure.traces import Traces, marked_answers
 from mnemon_server.services.events.pruning import EventPruning
+from mnemon_server.services.reading.filter_expressions import FIELDS_OF
 from mnemon_server.services.semantic.terms import forget_terms
 from mnemon_server.services.writing.tombstones import Names, names_of
 from mnemon_server.services.writing.writes import replay, request_key

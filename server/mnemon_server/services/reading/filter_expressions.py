@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Protocol, TypeVar
 
+from mnemon_server.domain import documents, events, facts, memories, semantic
 from mnemon_server.domain.clock import EPOCH, time_of
 from mnemon_server.domain.collections import FieldType
 from mnemon_server.domain.errors import FieldViolation
@@ -21,9 +22,19 @@ from mnemon_server.domain.filters import (
     RefersTo,
     placed,
 )
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import MetadataValue, value_type
 
 V = TypeVar("V", bound=MetadataValue)
+
+FIELDS_OF: Mapping[RecordKind, FilterFields] = {
+    RecordKind.DOCUMENT: documents.FILTER_FIELDS,
+    RecordKind.MEMORY: memories.FILTER_FIELDS,
+    RecordKind.SEMANTIC: semantic.FILTER_FIELDS,
+    RecordKind.EVENT: events.FILTER_FIELDS,
+    RecordKind.FACT: facts.FILTER_FIELDS,
+}
+"""The fields that filters can name, by the kind of the records."""
 _TYPES: Mapping[type, tuple[str, MetadataValue]] = {
     str: ("text", ""),
     float: ("a number", 0),

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 
-from mnemon_server.domain import documents, events, facts, memories, semantic
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.filters import expression_violations
@@ -18,15 +17,9 @@ from mnemon_server.domain.recall import (
     RecallQuery,
 )
 from mnemon_server.domain.validation import scope_violations, share_violations, text_violations
+from mnemon_server.services.reading.filter_expressions import FIELDS_OF
 from mnemon_server.services.writing.writes import vector_violations
 
-_FIELDS = {
-    RecordKind.DOCUMENT: documents.FILTER_FIELDS,
-    RecordKind.MEMORY: memories.FILTER_FIELDS,
-    RecordKind.FACT: facts.FILTER_FIELDS,
-    RecordKind.SEMANTIC: semantic.FILTER_FIELDS,
-    RecordKind.EVENT: events.FILTER_FIELDS,
-}
 _CHOICE = ", ".join(RECALLED)
 
 
@@ -77,4 +70,4 @@ def _kind_violations(query: RecallQuery) -> Iterable[FieldViolation]:
                 f"kind_filters[{number}].kind", f"must name each kind once; join both filters of {kind}"
             )
         seen.add(kind)
-        yield from expression_violations(expression, _FIELDS[kind], f"kind_filters[{number}].filter")
+        yield from expression_violations(expression, FIELDS_OF[kind], f"kind_filters[{number}].filter")
