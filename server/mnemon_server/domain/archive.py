@@ -126,14 +126,14 @@ class ImportStart:
     bridge_events: bool = False
 
 
-def selection_violations(selection: ExportSelection, field: str = "selection") -> Iterator[FieldViolation]:
+def selection_violations(selection: ExportSelection) -> Iterator[FieldViolation]:
     """The violations in the selection of an export."""
     if selection.namespace is not None and selection.scope != Scope():
-        yield FieldViolation(f"{field}.scope", "must be empty with a namespace: facts have no scope")
+        yield FieldViolation("selection.scope", "must be empty with a namespace: facts have no scope")
     elif selection.namespace is not None and selection.kinds - {RecordKind.FACT, RecordKind.VERSION}:
-        yield FieldViolation(f"{field}.kinds", "must be FACT, VERSION or empty with a namespace")
+        yield FieldViolation("selection.kinds", "must be FACT, VERSION or empty with a namespace")
     elif selection.scope != Scope() and (named := selection.kinds & WITHOUT_SCOPE):
         kinds = " and ".join(sorted(kind.name for kind in named))
-        yield FieldViolation(f"{field}.kinds", f"must not name {kinds} with a scope: these have no scope")
+        yield FieldViolation("selection.kinds", f"must not name {kinds} with a scope: these have no scope")
     if selection.exact_namespace and selection.namespace is None:
-        yield FieldViolation(f"{field}.exact_namespace", "needs a namespace: set one, or leave this field out")
+        yield FieldViolation("selection.exact_namespace", "needs a namespace: set one, or leave this field out")

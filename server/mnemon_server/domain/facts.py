@@ -283,7 +283,7 @@ def shadow_violations(keys: Iterable[str], metadata: Mapping[str, MetadataValue]
             yield FieldViolation(f"metadata.{key}", "is set by the application; use another key")
 
 
-def filter_expression(where: object, field: str = "filter") -> Expression | None:
+def filter_expression(where: object) -> Expression | None:
     """Turns a tool's filter into an expression on metadata, which must hold what `filterable` returns. None: no
     condition.
 
@@ -296,24 +296,24 @@ def filter_expression(where: object, field: str = "filter") -> Expression | None
     if where is None:
         return None
     if not isinstance(where, Mapping):
-        raise InvalidArgumentError.of(field, 'must be an object, such as {"category": "preference"}')
+        raise InvalidArgumentError.of("filter", 'must be an object, such as {"category": "preference"}')
     if not where:
         return None
     if len(where) > PARTS_MAX:
-        raise InvalidArgumentError.of(field, f"must have at most {PARTS_MAX} parts")
-    conditions = tuple(condition for key, wanted in where.items() for condition in _conditions(key, wanted, field))
+        raise InvalidArgumentError.of("filter", f"must have at most {PARTS_MAX} parts")
+    conditions = tuple(condition for key, wanted in where.items() for condition in _conditions(key, wanted))
     if len(conditions) >= PARTS_MAX:
-        raise InvalidArgumentError.of(field, f"must have at most {PARTS_MAX} parts")
+        raise InvalidArgumentError.of("filter", f"must have at most {PARTS_MAX} parts")
     refuse(
-        FieldViolation(f"{field}.{condition.field.removeprefix(METADATA_PREFIX)}", problem)
+        FieldViolation(f"filter.{condition.field.removeprefix(METADATA_PREFIX)}", problem)
         for condition in conditions
         for _, problem in condition_problems(condition, FILTER_FIELDS)
     )
     return AllOf(conditions) if len(conditions) > 1 else conditions[0]
 
 
-def _conditions(key: object, wanted: object, field: str) -> Iterator[Condition]:
-    place = f"{field}.{str(key)[:80]}"
+def _conditions(key: object, wanted: object) -> Iterator[Condition]:
+    place = f"filter.{str(key)[:80]}"
     if problem := metadata_key_problem(key):
         raise InvalidArgumentError.of(place, f"the key {problem}" if isinstance(key, str) else problem)
     name = f"{METADATA_PREFIX}{key}"

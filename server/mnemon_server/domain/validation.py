@@ -126,10 +126,10 @@ def is_name(name: str) -> bool:
     return not _UNFIT_FOR_NAME.search(name)
 
 
-def request_id_violations(request_id: str, field: str = "request_id") -> Iterable[FieldViolation]:
+def request_id_violations(request_id: str) -> Iterable[FieldViolation]:
     """The violations in a request id."""
     if not is_id(request_id, REQUEST_ID_BYTES_MAX):
-        yield from id_violations(request_id, field, REQUEST_ID_BYTES_MAX)
+        yield from id_violations(request_id, "request_id", REQUEST_ID_BYTES_MAX)
 
 
 def revision_violations(revision: int | None, field: str = "expected_revision") -> Iterable[FieldViolation]:

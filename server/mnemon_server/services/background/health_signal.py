@@ -60,14 +60,12 @@ class HealthSignal:
         problems: Callable[[], Sequence[Problem]],
         *,
         offload: Offload,
-        look_every_s: float = LOOK_EVERY_S,
     ) -> None:
         """`problems` returns the current problems; it must be quick."""
         self._vault = vault
         self._subject = subject
         self._problems = problems
         self._offload = offload
-        self._look_every_s = look_every_s
         self._reported: str | None = None
         self._unreported: tuple[Problem, ...] = ()
         """Problems that could not be reported while they lasted."""
@@ -110,7 +108,7 @@ class HealthSignal:
                     if not has_failed:
                         log.warning("%s: its health could not be recorded", self._subject.name, exc_info=True)
                     has_failed = True
-                await asyncio.sleep(self._look_every_s)
+                await asyncio.sleep(LOOK_EVERY_S)
         finally:
             self._task = None
 

@@ -8,7 +8,6 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import ThrottledError
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.background.health_signal import (
-    LOOK_EVERY_S,
     HealthSignal,
     Problem,
     Subject,
@@ -83,11 +82,10 @@ class SemanticHealth:
         capacity: Capacity,
         *,
         offload: Offload,
-        look_every_s: float = LOOK_EVERY_S,
     ) -> None:
         self._pressure = pressure
         self._capacity = capacity
-        self._signal = HealthSignal(vault, SUBJECT, self._problems, offload=offload, look_every_s=look_every_s)
+        self._signal = HealthSignal(vault, SUBJECT, self._problems, offload=offload)
 
     def problem(self) -> str:
         """Why writes are held back, as a sentence; empty if they are not."""
