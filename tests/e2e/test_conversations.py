@@ -303,6 +303,22 @@ def test_a_context_is_never_larger_than_asked_and_begins_with_no_loose_answer(
     assert not context.messages or not context.messages[0].tool_call_id
 
 
+@pytest.mark.parametrize(("gone", "alone"), [(1, 2), (2, 1), (4, 5), (5, 4)])
+def test_a_context_has_no_call_without_its_answer_and_no_answer_without_its_call(
+    client: Client, user: str, gone: int, alone: int
+) -> None:
+    answer = {"role": "tool", "content": "sunny", "tool_call_id": "t1"}
+    turns = [*said("And today?"), CALL, answer, *said("And tomorrow?"), CALL, answer, *said("Thanks.")]
+    client.conversations.append("c", turns, user=user)
+    whole = [*client.conversations.messages("c", user=user)]
+    client.conversations.delete_messages("c", whole[gone].message_id, user=user)
+
+    left = [each for each in whole if each is not whole[gone]]
+    assert [*client.conversations.messages("c", user=user)] == left
+    context = client.conversations.context("c", user=user)
+    assert [*context.messages] == [each for each in left if each is not whole[alone]]
+
+
 def test_a_conversation_is_followed_live_and_read_from_the_feed(client: Client, user: str) -> None:
     scope = Scope(user=user)
     with client.watch(conversation="c", scope=scope) as watch:

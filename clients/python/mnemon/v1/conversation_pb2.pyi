@@ -538,8 +538,9 @@ class GetConversationContextResponse(_message.Message):
     """How tokens were counted."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConversationMessage]:
-        """The last messages, oldest first. They begin with no answer to a call that is not among them. If there is no room for
-        the newest one, its content is shortened to its beginning and its end.
+        """The last messages, oldest first. Calls of tools whose answers are missing, and answers whose calls are, are left out;
+        calls that only answers follow may still be running, and stay. If there is no room for the newest message, its content
+        is shortened to its beginning and its end.
         """
 
     @_builtins.property

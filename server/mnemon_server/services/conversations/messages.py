@@ -107,20 +107,40 @@ def is_trusted(stored: StoredMessage, least: Origin) -> bool:
     return trust(stored.origin) >= min(trust(least), trust(of_role))
 
 
-def without_loose_calls(newest: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """The messages, newest first, without calls of tools whose answers are missing: models refuse such calls. While
-    only answers follow a message, its calls may still be answered.
+def without_loose_ends(newest: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """The messages, newest first, without calls of tools whose answers are missing, and answers whose calls are: models
+    refuse both. Answers at the beginning stay, since their calls may be older than what was read.
+    """
+    kept, called, has_begun = list[StoredMessage](), set[str](), False
+    for stored in reversed(_without_loose_calls(newest)):
+        message = stored.message
+        if message.tool_call_id and has_begun and message.tool_call_id not in called:
+            continue
+        called.discard(message.tool_call_id)
+        called.update(call.id for call in message.tool_calls)
+        has_begun = has_begun or not message.tool_call_id
+        kept.append(stored)
+    return kept[::-1]
+
+
+def _without_loose_calls(newest: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """The messages, newest first, without calls of tools whose answers are missing. While only answers follow a
+    message, its calls may still be answered.
     """
     kept, answered, may_be_running = list[StoredMessage](), set[str](), True
     for stored in newest:
         message = stored.message
         calls = message.tool_calls if may_be_running else tuple(c for c in message.tool_calls if c.id in answered)
+        answered.difference_update(call.id for call in calls)
         if message.tool_call_id:
             answered.add(message.tool_call_id)
         else:
             may_be_running = False
-        if calls or message.content or not message.tool_calls:
-            kept.append(stored._replace(message=replace(message, tool_calls=calls)))
+        if calls == message.tool_calls:
+            kept.append(stored)
+        elif calls or message.content:
+            # The payload may have the call, too.
+            kept.append(stored._replace(message=replace(message, tool_calls=calls, payload="")))
     return kept
 
 

@@ -50,7 +50,7 @@ from mnemon_server.services.conversations.messages import (
     says_the_same,
     title_of,
     to_event,
-    without_loose_calls,
+    without_loose_ends,
 )
 from mnemon_server.services.events.checks import limit_violations
 from mnemon_server.services.events.store import EventStore
@@ -151,7 +151,7 @@ class ConversationStore:
         page = await read_within(room, self._offload, _page, engine, _selection(conversation), newest)
         least = query.min_trust
         trusted = [each for each in page.items if least is None or is_trusted(each, least)]
-        messages = without_loose_calls(trusted)
+        messages = without_loose_ends(trusted)
         count = await self._offload(engine.count, _selection(conversation)) - len(page.items) + len(messages)
         excluded = less_trusted(least) if least else ()
         summaries = replace(_selection(conversation, frozenset({SUMMARY_TYPE})), without=excluded)
