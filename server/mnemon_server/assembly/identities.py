@@ -173,7 +173,7 @@ class KeySetFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp: Stamp | None = None
-        """That of the file when it was read last."""
+        """The stamp of the file when it was read last."""
 
     def read(self) -> Any:
         """The set. Blocks. Raises KeySetError."""

@@ -164,7 +164,7 @@ def views_of(vault: Vault) -> Callable[[OpenVault, Bounds], OpenVault]:
     def within(whole: OpenVault, bounds: Bounds) -> OpenVault:
         nonlocal hidden
         if bounds.hidden != hidden:
-            # Those before a quarantine changed are not used again, and may keep which of all passages were left.
+            # Views from before a change of the quarantines are not used again, and may hold the ids of all passages.
             views.clear()
             hidden = bounds.hidden
         if bounds in views:

@@ -16,7 +16,7 @@ RECORDS = "records.db"
 CHANGED = "records.db.changed"
 """In an incremental backup: the changed blocks of records.db, one after another."""
 DIGEST_BYTES = 16
-"""Of the SHA-256 of a block."""
+"""The bytes that are kept of a block's SHA-256."""
 BLOCK_BYTES_MIN, BLOCKS_MAX = 4_096, 65_536
 """Blocks are pages, or larger, so that the manifest of a large vault still fits into a request."""
 
@@ -75,7 +75,7 @@ class Base:
 
     backup_id: str
     sha256: str
-    """Of its manifest."""
+    """The digest of its manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

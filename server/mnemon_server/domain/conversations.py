@@ -34,7 +34,7 @@ class Conversation(NamedTuple):
 
     conversation_id: str
     scope: Scope
-    """Of its events; the same id in another scope is another conversation."""
+    """The scope of its events; the same id in another scope is another conversation."""
     event_count: int
     """The number of its events that were asked for."""
     first_time: datetime
@@ -144,7 +144,7 @@ class DeletedMessages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextQuery:
-    """What the context of a conversation is made of."""
+    """The contents of the context of a conversation."""
 
     max_tokens: int = 0
     """0: CONTEXT_TOKENS_DEFAULT."""
@@ -162,7 +162,7 @@ class ContextQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationContext:
-    """What a language model should read before it answers."""
+    """The context that a language model should read before it answers."""
 
     messages: tuple[StoredMessage, ...]
     """The last ones, oldest first."""

@@ -61,7 +61,7 @@ class Event:
     conversation: str = ""
     """The conversation of its user that it belongs to, if any."""
     payload: str = ""
-    """What its program keeps with it; never searched."""
+    """Data of the program that recorded it; never searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ class WindowQuery:
     """The last event of the previous page."""
     text: str | None = None
     vector: Sequence[float] | None = None
-    """Of the server's model, compared instead of that of `text`; only with a text, which may be empty."""
+    """A vector of the server's model to compare instead of the text's; only with a text, which may be empty."""
     mode: SearchMode = SearchMode.HYBRID
 
 

@@ -155,7 +155,7 @@ class RecordFilter:
     `namespace` is within theirs.
     """
     namespace: str = ""
-    """Of a deletion of facts: the encoded namespace that the caller names. It selects nothing."""
+    """The encoded namespace that the caller of a deletion of facts names. It selects nothing."""
 
     def __bool__(self) -> bool:
         """False if it selects everything that is not hidden."""

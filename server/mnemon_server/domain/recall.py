@@ -44,7 +44,7 @@ class RecallMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallQuery:
-    """What is asked, by a text, a vector or messages, and of which records. See `RecallRequest` in the protos."""
+    """A question, as a text, a vector or messages, and the records to ask. See `RecallRequest` in the protos."""
 
     text: str = ""
     vector: Sequence[float] | None = None

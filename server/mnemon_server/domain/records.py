@@ -35,7 +35,7 @@ DURATION_MAX = timedelta(seconds=315_576_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whom a record belongs to, what it is about, and where it comes from. In a filter, only fields that are set are
+    """The owner of a record, its subject, and where it comes from. In a filter, only fields that are set are
     compared.
     """
 

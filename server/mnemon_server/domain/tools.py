@@ -96,7 +96,7 @@ class CallTool:
     artifact: bool = False
     request_id: str = ""
     caller: Principal = EVERYBODY
-    """As whom an operator's tool is called."""
+    """The caller that an operator's tool is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,7 @@ from mnemon_server.embedding.onnx_session import open_session
 from mnemon_server.embedding.passages import Token, cut_passages
 from mnemon_server.embedding.text_cache import TextCache, text_key
 
-# Texts as tokens, and as many of them as a model reads.
-
-
 Tokens = NDArray[np.int32]
-
-
 UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 """Names of the token for characters outside the vocabulary, of both kinds of vocabularies."""
 

@@ -212,7 +212,7 @@ class AccessTable:
         """The file belongs to the caller, who closes it."""
         self._file = file
         self._stamp: Stamp | None = None
-        """That of the file when its version was read last."""
+        """The stamp of the file when its version was read last."""
 
     def page_key(self) -> bytes:
         """32 random bytes that are made with the file, and never change."""

@@ -1,6 +1,6 @@
 """The audit log in files: lines of JSON. The last of those that were written together has a keyed hash of all so far.
 
-A line cannot be changed, removed or moved without the key, which is beside the files: whoever can read and write the
+A line cannot be changed, removed or moved without the key, which is beside the files: anyone who can read and write the
 whole folder can make a new log. Keep copies elsewhere against that. The file `head` has the last line that was
 synced, so that lines missing at the end are noticed, too.
 """

@@ -42,7 +42,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def _parent() -> Path:
-    """What TMPDIR names; otherwise shared memory if there is enough of it, or the system's temporary folder."""
+    """The folder in TMPDIR; otherwise shared memory if there is enough of it, or the system's temporary folder."""
     with suppress(OSError):
         if not os.environ.get("TMPDIR") and shutil.disk_usage(SHARED_MEMORY).free >= FREE_MIN_BYTES:
             return SHARED_MEMORY

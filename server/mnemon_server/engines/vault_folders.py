@@ -138,7 +138,7 @@ def finish_replacements(vaults: Path) -> None:
 
 
 def finish_locked_replacements(vaults: Path) -> None:
-    """As `finish_replacements`, for a caller who has locked the folder."""
+    """Like `finish_replacements`, for a caller who has locked the folder."""
     with translated("replace", "a vault"):
         for tenant in {*_left(vaults, _READY), *_left(vaults, _FORMER)}:
             _finish(vaults, tenant)

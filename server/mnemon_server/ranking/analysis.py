@@ -309,7 +309,7 @@ class StemmedWords:
             yield from ((gram,) for gram in _grams(word, size))
             return
         stems = [self._stems(word, self._stemmers[language])[word].split(" ") for language in latin]
-        # What follows in the list are parts of a compound, which a query for the whole does not ask for.
+        # The further stems in the list are parts of a compound, which a query for the whole does not ask for.
         yield tuple(dict.fromkeys(found[0] for found in stems))
         if latin[0] == VIETNAMESE and len(stems[0]) > 1:
             yield (stems[0][1],)

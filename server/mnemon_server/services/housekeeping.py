@@ -17,7 +17,7 @@ SOON_S, LATER_S = 1.0, 30.0
 """The seconds between turns: of jobs that callers may notice, and of all other jobs."""
 SHADOW_POLL_S = 0.2
 PAUSE_PER_S = 50.0
-"""After a measurement, a vault is left alone for so many times as long as it took."""
+"""After a measurement, a vault is left alone for this many times as long as that took."""
 
 
 class ErasureKeeper(Periodic):
@@ -39,8 +39,8 @@ class ErasureKeeper(Periodic):
 
 
 class ShadowKeeper(Periodic):
-    """Has all vaults embedded with the shadow model, even if no call uses them: it opens each once, one after the
-    other, until nothing is missing.
+    """Has every vault embedded with the shadow model, even if no call uses it: opens one after the other, each until
+    nothing is missing.
     """
 
     def __init__(self, vaults: VaultPool, tenants: Callable[[], Iterable[str]]) -> None:
@@ -110,7 +110,7 @@ class SpaceMeter(Periodic):
             account = self._accounts.of_tenant(tenant)
             calls, next_at = self._measured.get(tenant, (-1, 0.0))
             if account.limits_space and monotonic() >= next_at and self._is_active(account, calls):
-                # What is in progress is seen next time.
+                # Counted before, so that calls in progress lead to another measurement.
                 calls, began = account.usage.calls, monotonic()
                 async with self._tolerating(tenant):
                     await self._measure(tenant, account)
@@ -135,7 +135,7 @@ class SpaceMeter(Periodic):
 
 
 async def stored_records(vault: OpenVault) -> Mapping[RecordKind, int]:
-    """Records by kind, without deleted and expired ones: what an export would begin with.
+    """Counts records by kind, without deleted and expired ones, as the header of an export does.
 
     Raises:
         IndexWarmingError: the timeline is not loaded yet.

@@ -69,7 +69,7 @@ class WatchedVault:
         self._tenant = tenant
         self._bounds = bounds
         self._seen = bounds
-        """What the watcher saw when the block began."""
+        """The bounds of the watcher, with shares and quarantines, when the block began."""
         self._entry: Entry | None = None
 
     @property
@@ -320,7 +320,7 @@ class VaultPool:
         await asyncio.gather(*closings)
 
     def acquire_open(self, tenant: str) -> Entry | None:
-        """As `acquire`, without its cost; None if that one would wait or refuse."""
+        """Like `acquire`, but at less cost; None if that one would wait or refuse."""
         entry = self._entries.get(tenant)
         if (
             self._closed

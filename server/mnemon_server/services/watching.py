@@ -18,7 +18,7 @@ async def watch(
     """Yields the messages of `ChangeFeed.watch`.
 
     Nothing happens in a closed vault. Once it is open again, for a call of the tenant or because there is room, the
-    watch goes on where it was, so that it misses no change and tells none twice.
+    watch continues where it was, so that it misses no change and reports none twice.
 
     Raises the errors of `VaultPool.use` and of `ChangeFeed.watch`.
     """

@@ -136,7 +136,7 @@ class Failure:
     resource: tuple[str, str] | None = None
     """Type and id of what was not found."""
     quota: tuple[str, str] | None = None
-    """Whose quota is used up, and which one, in words."""
+    """The owner of the quota that is used up, and which one, in words."""
     incident_id: str = ""
 
     @classmethod
@@ -267,7 +267,7 @@ def _violations(error: errors.MnemonError) -> tuple[errors.FieldViolation, ...]:
 
 
 def _bad_request(violations: tuple[errors.FieldViolation, ...]) -> error_details_pb2.BadRequest:
-    """As many violations as fit beside the other details."""
+    """The violations, as far as they fit beside the other details."""
     request = error_details_pb2.BadRequest()
     for violation in violations:
         request.field_violations.add(field=violation.field, description=violation.description)

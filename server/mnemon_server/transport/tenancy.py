@@ -130,7 +130,7 @@ class Known(NamedTuple):
     is_incomplete: bool
 
     async def found(self, reading: Awaitable[Result]) -> Result:
-        """The result of a read. The error that a record does not exist says if that may be for want of history."""
+        """The result of a read. The error that a record does not exist says if the history may lack it."""
         try:
             return await reading
         except NotFoundError as error:

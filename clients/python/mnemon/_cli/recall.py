@@ -68,7 +68,7 @@ def recall(session: Session, /, query: str, *, which: dict[str, Any], only_conte
 
 
 def recall_table(answer: RecallAnswer) -> RenderableType:
-    """What was found, each with its text, its kind and id, and whose it is."""
+    """The records that were found, each with its text, kind, id and owner."""
     columns = {"score": out.NUMBER, "kind": out.SHORT, "record": out.REST}
     rows = [(out.score(item.score), item) for item in answer] + [("", turn) for turn in answer.neighbours]
     return out.record_table(columns, ([score, out.kind_of(item.kind), _lines(item)] for score, item in rows))

@@ -16,7 +16,7 @@ _LISTED_MAX = 20
 
 
 class Turn(Arguments):
-    """What was said at once."""
+    """One message of a conversation."""
 
     role: str = Field(min_length=1, description='Who said it: "user" or "assistant".')
     content: str = Field(min_length=1, description="The words.")

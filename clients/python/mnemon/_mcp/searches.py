@@ -45,7 +45,7 @@ def _time(given: object, read: ValidatorFunctionWrapHandler) -> object:
 
 
 def _until(given: object) -> object:
-    """Likewise, and the last moment of a day without a time."""
+    """Like `_since`, but a day without a time means its last moment."""
     try:
         return datetime.combine(date.fromisoformat(given), time.max) if isinstance(given, str) else given
     except ValueError:

@@ -1,4 +1,4 @@
-"""The requests about documents that need more than their fields, and what is said about filters."""
+"""The requests about documents that need more than their fields, and the warnings about filters."""
 
 from collections.abc import Mapping
 from dataclasses import fields

@@ -29,7 +29,7 @@ class PruneAction(StrEnum):
 
 
 class ExtractMode(StrEnum):
-    """Who makes statements of the messages of conversations.
+    """How the messages of conversations become statements.
 
     `off`: messages stay events like all others. `model`: a chat model that the operator configured. `service`: the
     operator's own ExtractorService.
@@ -60,7 +60,7 @@ class RoutingPolicy(JsonValue):
     conflict_policy: str = ConflictPolicy.IGNORE
     """How a save handles conflicts; see `semantic.add`. Conflicts of extracted statements are always resolved."""
     extract: str = ExtractMode.OFF
-    """Who makes statements of the messages of conversations, to which the other fields then do not apply."""
+    """How the messages of conversations become statements; unless it is off, the other fields do not apply to them."""
     revision: int = field(default=0, compare=False)
     """Set by the server; every change increases it by one."""
 
@@ -158,7 +158,7 @@ class ExtractedStatement(JsonValue):
     """A statement that an extractor made, and what a save would make of it."""
 
     content: str
-    """What the extractor wrote."""
+    """The text as the extractor wrote it."""
     message_ids: Sequence[str]
     """The messages that say so."""
     updates: str
@@ -173,7 +173,7 @@ class ExtractedStatement(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ExtractionPreview(JsonValue):
-    """What an extraction would save."""
+    """The statements that an extraction would save."""
 
     statements: Sequence[ExtractedStatement]
     summary: str

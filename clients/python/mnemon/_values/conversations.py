@@ -32,9 +32,9 @@ class ConversationMessage(JsonValue):
     """The name of the speaker."""
     tool_calls: tuple[MessageToolCall, ...] = ()
     tool_call_id: str = ""
-    """Of the answer of a tool: the call that it answers."""
+    """The call that it answers, if it is the answer of a tool."""
     payload: str = ""
-    """What your program keeps with it; never searched."""
+    """Data of your program; never searched."""
     message_time: datetime | None = None
     """When it was said; None means when the server receives it."""
     importance: float | None = None
@@ -106,7 +106,7 @@ class ConversationPage(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ConversationContext(JsonValue):
-    """What a language model should read before it answers."""
+    """The context that a language model should read before it answers."""
 
     messages: tuple[ConversationMessage, ...]
     """The last messages, oldest first."""
@@ -116,7 +116,7 @@ class ConversationContext(JsonValue):
     """The newest summary of the conversation; empty without a summary, or if it does not fit."""
     summary_time: datetime | None
     recall: RecallAnswer | None
-    """What was recalled for the last messages, without these; None if there was nothing to ask."""
+    """The recall for the last messages, without these; None if there was nothing to ask."""
     tokens: int
     """The size of the messages, the summary and the recalled context together."""
     tokenizer: str
@@ -125,7 +125,7 @@ class ConversationContext(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class MessagesDeletion(JsonValue):
-    """What was removed."""
+    """The result of a removal."""
 
     deleted_count: int
     replayed: bool = False

@@ -81,7 +81,7 @@ class KindDiagnostics(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class RecallAnswer(Items[RecallItem]):
-    """What was found, most relevant first, and a text for a prompt. It is itself a sequence of the items."""
+    """The records that were found, most relevant first, and a text for a prompt. Also a sequence of the items."""
 
     results: tuple[RecallItem, ...]
     context: str

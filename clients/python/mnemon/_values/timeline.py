@@ -53,7 +53,7 @@ class EpisodicEvent(JsonValue):
     conversation: str = ""
     """The user's conversation that it belongs to. Such an event is a duplicate only by its id."""
     payload: str = ""
-    """What your program keeps with it; never searched."""
+    """Data of your program; never searched."""
     origin: str = ""
     """"user", "agent", "tool", "import" or "web", the most trusted first; empty counts like "agent"."""
     origin_name: str = ""
@@ -86,7 +86,7 @@ class EventReceipt(JsonValue):
     """The server's receipt for an event."""
 
     event_id: str
-    """Of a duplicate, the stored one's."""
+    """The id of the stored event, if it is a duplicate."""
     sequence: int
     """Its position in the order of storing: 1, 2, 3, ..."""
     segment_id: int

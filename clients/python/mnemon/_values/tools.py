@@ -136,7 +136,7 @@ class BlockProblem(JsonValue):
     offset: int
     """Where the block begins: code points from the beginning of the text."""
     line: int
-    """Likewise: lines, from 1."""
+    """The same in lines, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class ToolCallResult(JsonValue):
 
     call_id: str
     command_number: int
-    """Of VCP: which of its commands; 0 if it has none."""
+    """The number of the command in a VCP call; 0 without commands."""
     tool: str
     output: ToolOutput | None = None
     error: MnemonError | None = None

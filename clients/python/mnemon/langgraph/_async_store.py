@@ -18,7 +18,7 @@ their deadlines, and would not limit the streams of puts."""
 
 
 class AsyncMnemonStore(AsyncBatchedBaseStore):
-    """As `MnemonStore`, for asyncio.
+    """Like `MnemonStore`, for asyncio.
 
         async with AsyncClient("127.0.0.1:50051") as client:
             store = AsyncMnemonStore(client)

@@ -39,7 +39,7 @@ def take(steps: Generator[_Step, Any, _Result], call: Callable[[_Step], Any]) ->
 
 
 async def take_async(steps: Generator[_Step, Any, _Result], call: Callable[[_Step], Awaitable[Any]]) -> _Result:
-    """As `take`, with calls that are awaited."""
+    """Like `take`, with calls that are awaited."""
     try:
         step = next(steps)
         while True:

@@ -64,7 +64,7 @@ class MnemonStore(BaseStore):
         return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """As `batch`, in a thread."""
+        """Like `batch`, in a thread."""
         return await asyncio.to_thread(self.batch, list(ops))
 
     def _namespaces(self, listing: Listing) -> list[tuple[str, ...]]:

@@ -49,7 +49,7 @@ def verify_isolation(
                     trial.run(number)
             bar.update(task, completed=count * STEPS)
     except MnemonError as error:
-        # What was reached may be what keeps the trial from going on.
+        # The same leak may be what stops the trial.
         echo(f"mnemon-server: {error}", err=True)
         if not report.failures:
             sys.exit(2)

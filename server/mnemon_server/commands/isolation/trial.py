@@ -34,7 +34,7 @@ class Caller:
     key: str
     """The API key."""
     own: Names
-    """Of its records."""
+    """The names of its records."""
 
     def aiming_at(self, others: Names) -> Names:
         """The values for the placeholders of a probe: names of others, and its own."""

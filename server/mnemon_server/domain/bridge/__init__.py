@@ -64,7 +64,7 @@ class BridgeActivity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionCounts:
-    """What was extracted from conversations, since the vault was created."""
+    """Counts of extractions from conversations since the vault was created."""
 
     waiting: int = 0
     """Messages that wait for the extractor now."""

@@ -19,7 +19,7 @@ PREVIEW_MESSAGES_MAX = 200
 
 
 class ExtractMode(StrEnum):
-    """Who makes statements of the messages of conversations."""
+    """How messages of conversations become statements."""
 
     OFF = "off"
     MODEL = "model"
@@ -99,7 +99,7 @@ class Extraction:
     statements: tuple[Extracted, ...]
     summary: str = ""
     tokens: int = 0
-    """Those that the call took."""
+    """The tokens that the call took."""
     extractor: str = ""
     """The name of the model or the service."""
 
@@ -127,7 +127,7 @@ class PreviewedStatement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionPreview:
-    """What an extraction would save. If the answer was refused, `refusal` and `message` say why."""
+    """The statements that an extraction would save. If the answer was refused, `refusal` and `message` say why."""
 
     statements: tuple[PreviewedStatement, ...] = ()
     summary: str = ""

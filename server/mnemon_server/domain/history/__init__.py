@@ -58,7 +58,7 @@ class Author:
 
 NO_AUTHOR = Author()
 current_author: ContextVar[Author] = ContextVar("current_author", default=NO_AUTHOR)
-"""Who makes the changes of the running task."""
+"""The author of changes in the running task."""
 
 
 @dataclass(frozen=True, slots=True)

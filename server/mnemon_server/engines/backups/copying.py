@@ -45,7 +45,7 @@ class VaultCopy:
         self.segments: list[str] = []
         """The paths of the sealed segments, relative to the vault."""
         self.manifest: Manifest
-        """What the copy shows, so far without files."""
+        """The manifest of the copy, still without its files and its base."""
 
     def make(self, connections: Connections) -> Generator[BackupProgress]:
         """Makes the copy. Yields and raises the same as `copy_database`."""

@@ -37,7 +37,7 @@ def back_up(folder: Path, connections: Connections, base: Manifest | None, clock
         copied = 0
         for step in copy.make(connections):
             copied = step.total
-            # What is copied is then read.
+            # Twice, because the copy is read afterwards.
             yield BackupProgress(step.done, 2 * copied)
         yield from _Backup(copy, base, copied).parts()
     finally:

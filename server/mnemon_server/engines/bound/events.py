@@ -163,6 +163,6 @@ class BoundEvents:
     def _own(self, request: RequestKey | None) -> RequestKey | None:
         return self._bounds.request(request, self._owner) if request else None
 
-    # What concerns all events
+    # Refused: these concern all events
 
     expired = compact = scrub = status = refuse

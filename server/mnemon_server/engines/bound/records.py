@@ -47,7 +47,7 @@ def refused() -> PermissionDeniedError:
 
 
 def refuse(*_: object, **__: object) -> NoReturn:
-    """Stands for each method that concerns the whole tenant. Raises PermissionDeniedError."""
+    """Replaces every method that concerns the whole tenant. Raises PermissionDeniedError."""
     raise refused()
 
 
@@ -162,7 +162,7 @@ class Boundary:
             raise refused()
 
     def replaceable(self, document: Document, scope: Scope) -> bool:
-        """As `changeable`, for a replacement with this scope. A shared record stays its owner's."""
+        """Like `changeable`, for a replacement with this scope. A shared record stays its owner's."""
         if not self.changeable(document):
             return False
         if self._collection != FACTS:
@@ -399,7 +399,7 @@ class BoundRecords:
             return self.match_passages(_EVERYTHING)
         return self.filter_passages(among, _EVERYTHING)
 
-    # What concerns the whole collection
+    # Refused: these concern the whole collection
 
     changes_after = count_changes_after = index_position = set_index_position = index_removals = refuse
     removals_pending = subscribe = recover = save_snapshot = vector_usage = refuse

@@ -84,7 +84,7 @@ class BoundVault:
     def close(self) -> None:
         """Does nothing: the vault belongs to others."""
 
-    # What concerns all records
+    # Refused: these concern all records
 
     value = values = answers = tombstones = forms_of = scan = discard = refuse
     set_unfinished = subscribe = waiting_writes = is_shadow_current = recover = refuse

@@ -42,7 +42,7 @@ class _Row(NamedTuple):
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
-    """Stands for each method that has no meaning for the past."""
+    """Replaces every method that has no meaning for the past."""
     raise InvalidOperationError("this is not possible as of a moment in the past")
 
 
@@ -227,7 +227,7 @@ class PastRecords:
         is_stored = ids < FIRST_ID
         return ids[is_stored], ids[~is_stored]
 
-    # What is not of the past
+    # Not possible as of a moment in the past
 
     def sourced(self, scope: Scope) -> Scope:
         """See RecordEngine."""

@@ -75,7 +75,7 @@ class RelatedDocuments:
     """NaN if missing."""
 
     def among(self, doc_ids: Set[str]) -> "RelatedDocuments":
-        """Those with one of these ids."""
+        """The documents with one of these ids."""
         kept = np.array([each in doc_ids for each in self.doc_ids], np.bool_)
         return RelatedDocuments(
             [each for each in self.doc_ids if each in doc_ids],

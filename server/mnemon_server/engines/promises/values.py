@@ -26,7 +26,7 @@ FieldsOnly = bool | frozenset[str]
 
 
 class Parts(TypedDict, total=False):
-    """What is read of documents."""
+    """The parts of documents to read."""
 
     vectors: bool
     """With the vectors of their passages."""
@@ -37,7 +37,7 @@ class Parts(TypedDict, total=False):
 
 
 class Page(Parts, total=False):
-    """Which documents of a list are read, and what of them."""
+    """The documents of a list to read, and their parts."""
 
     after: int
     """The position of the last document seen; 0 to begin."""
@@ -104,7 +104,7 @@ class RecordStamps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Write:
-    """What a document to store and a change of a document have in common."""
+    """The fields that writes and updates of documents share."""
 
     request: RequestKey | None = None
     expected_revision: int | None = None
@@ -273,7 +273,7 @@ class DocumentChange:
     document: Document | None
     passage_ids: tuple[int, ...] = ()
     vectors: Vector | None = None
-    """Of shape (passages, dimension)."""
+    """An array of shape (passages, dimension)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
 
 
 class RecordReads:
-    """What a collection and one inside a transaction read in the same way; see RecordEngine."""
+    """The reads that a collection and one inside a transaction share; see DocumentReader."""
 
     def __init__(self, mutations: Mutations, lend: Callable[[], AbstractContextManager[apsw.Connection]]) -> None:
         """`lend` lends the connection on which to read."""

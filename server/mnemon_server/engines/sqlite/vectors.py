@@ -212,7 +212,7 @@ class VectorScanner:
             with self._changing:
                 if self._closed or self._held is not full:
                     return
-                # What was added in the meantime are few.
+                # Few were added in the meantime.
                 self._add_rounded(full, rounded, newest)
                 rounded.remove(self._removed_meanwhile)
                 self._held, self._rounding, self._removed_meanwhile = rounded, False, []

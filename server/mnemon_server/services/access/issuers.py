@@ -62,7 +62,7 @@ class Issuer:
     """The origins of which its callers write records; empty: any."""
 
     def principal(self, claims: Mapping[str, Any]) -> Principal:
-        """Whom verified claims name.
+        """The caller that verified claims name.
 
         Raises:
             UnauthenticatedError: a claim is not what it should be.

@@ -39,7 +39,7 @@ from mnemon_server.services.background.periodic import Periodic
 
 PREFIX = "mn"
 _SECRET = re.compile(rf"{PREFIX}_([0-9a-f]{{16}})_[A-Za-z0-9_-]{{43}}(?:_{TENANT_ID.pattern})?")
-"""It can be read in one way only, since what precedes the tenant has a fixed length."""
+"""It is unambiguous, because the part before the tenant has a fixed length."""
 
 
 class Secret(NamedTuple):

@@ -15,7 +15,7 @@ class Remembered(Generic[T]):
     """Results about credentials, without the credentials: these are known by a digest, under a key that the
     process never tells. Belongs to one event loop.
 
-    Whoever keeps something here checks before each use whether it still holds.
+    Users of this must check before each use whether a result still holds.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from mnemon_server.services.background.listeners import Listeners
 
 TOKEN_BYTES_MAX = 8 << 10
 _REQUIRED = ["iss", "sub", "aud", "exp"]
-# What parsing may raise about a token that somebody has invented.
+# The errors that parsing an invented token may raise.
 _MALFORMED = (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError)
 
 
@@ -86,7 +86,7 @@ class Tokens:
             claims = jwt.decode(
                 token,
                 key,
-                # That of the key, which the token cannot choose.
+                # The algorithm of the key, which the token cannot choose.
                 algorithms=[key.algorithm_name],
                 audience=issuer.audiences,
                 issuer=issuer.issuer,

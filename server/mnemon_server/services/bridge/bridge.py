@@ -118,7 +118,7 @@ class Bridge:
         self._steps = BridgeSteps(vault, semantic, self._ledger, pending, quarantine, offload)
         self._catch_up = BridgeCatchUp(vault, self._ledger, self._steps, quarantine, offload)
         self._queue = BridgeQueue(vault.changes)
-        # What the bridge and the extraction change is changed in turn.
+        # The bridge and the extraction take turns to change anything.
         self._turn = asyncio.Lock()
         reader = ConversationReader(quarantine, semantic, extractors.settings.context, offload)
         settling = BatchSettling(
@@ -232,7 +232,7 @@ class Bridge:
         return updated
 
     async def preview_extraction(self, asked: PreviewRequest) -> ExtractionPreview:
-        """What extracting some messages would save; saves nothing. Raises as `ExtractionPreviews.preview`."""
+        """The statements that extracting some messages would save. Raises the same as `ExtractionPreviews.preview`."""
         policy = await self.policy()
         return await self._previews.preview(asked, policy.extract, policy.content_max)
 

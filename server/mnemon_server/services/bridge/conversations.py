@@ -38,7 +38,7 @@ READ_MAX = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextLimits:
-    """What goes along with the messages of a batch."""
+    """Limits of the context that is sent with the messages of a batch."""
 
     earlier_max: int = 6
     """Messages before them."""

@@ -48,7 +48,7 @@ class ExtractionPreviews:
     _offload: Offload
 
     async def preview(self, asked: PreviewRequest, mode: ExtractMode, content_max: int) -> ExtractionPreview:
-        """What extracting these messages would save; nothing without messages. `mode` is the policy's.
+        """The statements that extracting these messages would save; none without messages. `mode` is the policy's.
 
         Raises:
             InvalidArgumentError: names the invalid fields.

@@ -144,7 +144,7 @@ class Reading:
     relatives: frozenset[str]
     """The people in the subject, as in "my wife's flat", each kind by one word."""
     persons: frozenset[str]
-    """Whom the beginning is about, other than the user: relatives, names, and "Ben" of "Ben's birthday"."""
+    """The people that the beginning is about, other than the user: relatives, names, and "Ben" of "Ben's birthday"."""
     is_self: bool
     """Whether it begins with the user, as in "She …"."""
     opposites: frozenset[str]

@@ -31,14 +31,14 @@ UNASKED = ("system", "tool")
 
 
 class Asked(NamedTuple):
-    """What to pack."""
+    """The content to pack."""
 
     conversation: ConversationKey
     query: ContextQuery
     newest: Sequence[StoredMessage]
     """The last messages, newest first."""
     message_count: int
-    """Of the whole conversation."""
+    """The number of messages in the whole conversation."""
     summary: Event | None
 
 
@@ -101,7 +101,7 @@ def _ends(text: str, kept: int) -> str:
 async def _recalled(
     recall: RecallStore, asked: Asked, taken: int, tokens_max: int, room: Room | None
 ) -> RecallAnswer | None:
-    """What is found for the last messages; None if they ask nothing."""
+    """The answer of a recall for the last messages; None if they ask nothing."""
     query = asked.query
     turns = [each.message for each in asked.newest[:ASKED_MAX] if each.message.role not in UNASKED]
     messages = tuple(RecallMessage(turn.role, _cut(turn.content)) for turn in turns[::-1] if turn.content.strip())
@@ -151,5 +151,5 @@ def _without_loose_answers(messages: Sequence[StoredMessage]) -> list[StoredMess
 
 
 def _cut(text: str) -> str:
-    """As much of a text as a question may have."""
+    """The text, cut to the length that a question may have."""
     return text.encode()[:QUERY_BYTES_MAX].decode(errors="ignore")

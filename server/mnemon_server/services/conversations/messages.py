@@ -151,7 +151,7 @@ def says_the_same(stored: Message, asked: Message) -> bool:
 
 
 def _parts_of(event: Event) -> dict[str, Any]:
-    """What `payload_of` wrote; the payload itself if a caller recorded the event."""
+    """The parts that `payload_of` wrote; the payload itself if a caller recorded the event."""
     try:
         parts = json.loads(event.payload)
         conversation = ConversationKey(scope=event.scope, conversation_id=event.conversation)

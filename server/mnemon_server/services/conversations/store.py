@@ -141,7 +141,7 @@ class ConversationStore:
     async def context(
         self, conversation: ConversationKey, query: ContextQuery, *, room: Room | None = None
     ) -> ConversationContext:
-        """What a language model should read before it answers.
+        """The context that a language model should read before it answers.
 
         Raises the same as a recall.
         """

@@ -152,7 +152,7 @@ class DocumentStore:
         return await read_within(room, self._offload, self._search.find, query)
 
     async def get(self, doc_id: str, *, view: View = View.STANDARD, room: Room | None = None) -> Document:
-        """As much of the document as the view shows. DocumentNotFoundError if it does not exist."""
+        """The document, with the parts that the view shows. DocumentNotFoundError if it does not exist."""
         refuse(doc_id_violations(doc_id))
         if view is View.STANDARD:
             document = await self._reads.get(doc_id, room)

@@ -18,7 +18,7 @@ from mnemon_server.services.search.index_applier import IndexApplier
 POLL_S = 0.05
 PENDING_MAX_S = 120.0
 SNAPSHOTS = 2
-"""As many as are kept of each graph."""
+"""The number of snapshots that are kept of each graph."""
 
 Report = Callable[[int, int], None]
 """Called with how much is done, and of how much."""

@@ -59,7 +59,7 @@ from mnemon_server.services.semantic.terms import forget_terms
 from mnemon_server.services.writing.tombstones import Names, names_of
 from mnemon_server.services.writing.writes import replay, request_key
 
-# What is wrong with a request to erase.
+# Checks of requests.
 
 
 _REFUSED = {

@@ -149,7 +149,7 @@ def falling(semantic: DocumentReader, asked: Iterable[Document], *, vectors: boo
         fallen |= newest
         holders = {str(one.fields.get("superseded_by") or ""): one.doc_id for one in newest.values()}
         found = [one for one in semantic.get_documents([each for each in holders if each], vectors=vectors) if one]
-        # What took a statement's place has its words only if it was merged from it.
+        # A replacement has the words of a statement only if it was merged from it.
         further = [one for one in found if fallen.keys() & set(merged_from(one))]
         behind = all_matching(semantic, among("superseded_by", newest, hidden=True), vectors=vectors)
         further += [one for one in behind if one.doc_id not in _parts_of_holder(one, fallen)]

@@ -164,7 +164,7 @@ class EventPruning:
         refuse(_violations(pruning))
 
         def choose(*, is_resumed: bool) -> Sequences:
-            # What an earlier call of the request removed is missing now, but was there.
+            # Events that an earlier call of the request removed are missing now, but existed.
             return self._sequences(replace(pruning, allow_missing=pruning.allow_missing or is_resumed))
 
         return await self.prune_chosen(choose, pruning.key())

@@ -42,7 +42,7 @@ class ToolNamespaces:
         return namespace_resolver(tuple(context.namespace) or self._template)(context.config)
 
     def if_given(self, context: ToolContext) -> tuple[str, ...]:
-        """Likewise, for a tool that does not need one: () if the context says nothing about it."""
+        """The same for a tool that does not need one: () if the context says nothing about it."""
         return self.of(context) if self._own is not None or self._gives_namespace(context) else ()
 
     def of_scope(self, scope: Scope) -> Namespace:

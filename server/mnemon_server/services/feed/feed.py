@@ -203,7 +203,7 @@ class ChangeFeed:
         Args:
             query: what to watch.
             render: makes the message that is yielded of a batch; called once for all watchers that get the same.
-            watcher: goes on where it is.
+            watcher: knows where to continue.
             sending: where messages must fit. Until they do, the watcher holds nothing, and reads once more afterwards.
                 None: they always fit.
 
@@ -391,8 +391,8 @@ class ChangeFeed:
     # On the event loop or on a thread
 
     def _completed(self, step: _Step, bytes_max: int, *, full: bool = False) -> _Step:
-        """As much of the step as fits, with a cursor. Blocks if it reads: with `full` the records, or else the contents
-        of recorded events.
+        """The part of the step that fits, with a cursor. Blocks if it reads: with `full` the records, or else the
+        contents of recorded events.
         """
         step = _shortened(step, step.changes, _count_within(step.changes, bytes_max))
         if self._bounds.is_bound:

@@ -106,7 +106,7 @@ class Sending:
     __slots__ = ("_account", "_held", "_holder", "_outbox")
 
     def __init__(self, outbox: Outbox, holder: Holder, account: Account) -> None:
-        """Holds nothing yet. What it takes also counts in the account of whoever calls."""
+        """Holds nothing yet. What it takes also counts in the account of the caller."""
         self._outbox, self._holder, self._account, self._held = outbox, holder, account, 0
 
     def fits(self, size: int) -> bool:

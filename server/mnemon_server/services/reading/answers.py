@@ -40,7 +40,7 @@ NOBODY = Account("nobody", UNLIMITED, now=monotonic)
 class AnswerMemory:
     """Memory for answers in progress. Any thread may call `try_take`; the other methods belong to one event loop.
 
-    Each byte is counted in the account of whoever calls. If memory is short, tenants get some in turns.
+    Each byte is counted in the account of the caller. If memory is short, tenants get some in turns.
     """
 
     def __init__(self, bytes_max: int, *, wait_s: float = WAIT_S) -> None:

@@ -1,4 +1,4 @@
-"""What a recall may ask for."""
+"""Checks of recalls."""
 
 from collections.abc import Iterable, Iterator
 

@@ -56,7 +56,7 @@ class Stores:
 
 
 class Question(NamedTuple):
-    """What each kind is asked."""
+    """The question to each kind."""
 
     query: RecallQuery
     text: str
@@ -64,7 +64,7 @@ class Question(NamedTuple):
     of_model: bool
     limit: int
     namespace: Namespace | None
-    """Of the facts; None means all."""
+    """The namespace of the facts; None means all."""
     parts: tuple[Scope, ...]
     """The scopes of the events. Each is searched separately."""
 
@@ -255,7 +255,7 @@ async def _events(stores: Stores, asked: Question, room: Room | None) -> Found:
 
 
 def joined_diagnostics(parts: Sequence[WindowDiagnostics]) -> WindowDiagnostics:
-    """What several searches of the timeline say together."""
+    """The diagnostics of several searches of the timeline as one."""
     said = [each.relevance for each in parts if each.relevance is not None]
     best = max(said, key=lambda each: each.best, default=None)
     nearest = chain.from_iterable(each.nearest for each in said)

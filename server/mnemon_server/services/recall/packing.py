@@ -150,7 +150,7 @@ def _head(item: RecallItem) -> str:
 
 
 def _excerpt(item: RecallItem, words: frozenset[str], tokens_max: int, count: Count) -> str:
-    """As much of a text as fits: its best passage and what follows, from where most words of the question are."""
+    """The part of a text that fits: its best passage and what follows, from where most words of the question are."""
     text = item.content.rstrip()
     begin = _best_start(text, words, *_examined(item, len(text), EXAMINED_MAX), tokens_max, count)
     before = f"{ELLIPSIS} " if text[:begin].strip() else ""

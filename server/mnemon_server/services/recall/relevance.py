@@ -22,7 +22,7 @@ from mnemon_server.domain.records import NEAREST_MAX, Relevance, RelevanceFloors
 from mnemon_server.ranking.fusion import Fusion, relevance_floors
 
 RELATED, NEAR = 1 / 20, 1 / 2
-"""Of the nearest passages, the share that may be related to the question, and the share that is near to it."""
+"""The shares of the nearest passages that may be related to the question, and that are near to it."""
 MARGIN, MARGIN_MIN, PER_DOUBLING = 0.18, 0.03, 0.025
 """By how much a relevant item exceeds what meaning gives to unrelated ones that are near, if there are NEAREST_MAX
 passages; the least; and by how much less for half as many passages.

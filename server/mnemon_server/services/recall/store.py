@@ -96,7 +96,7 @@ class RecallStore:
         return part
 
     async def recall(self, query: RecallQuery, *, room: Room | None = None) -> RecallAnswer:
-        """What matters for a question; see RecallQuery.
+        """Finds what matters for a question; see RecallQuery.
 
         Raises:
             InvalidArgumentError: the query is not valid.
@@ -148,7 +148,7 @@ class RecallStore:
     def _question(
         self, query: RecallQuery, text: str, vector: Sequence[float]
     ) -> tuple[Question, dict[RecordKind, str]]:
-        """What each kind is asked, and which kinds are left out, with the reasons."""
+        """The question to each kind, and the kinds that are left out, with the reasons."""
         limit = max(query.limit, LIMIT_DEFAULT)
         if query.max_tokens and not query.limit:
             limit = min(max(query.max_tokens // ITEM_TOKENS, LIMIT_DEFAULT), LIMIT_MAX)

@@ -72,7 +72,7 @@ def change(
 
     semantic = tx.collection(SEMANTIC)
     [stored] = semantic.get_documents([memory_id])
-    # Those who follow the log must not take a hidden statement for a visible one.
+    # Followers of the log must not take a hidden statement for a visible one.
     hidden = stored is not None and stored.hidden
     change = ChangeType.SEMANTIC_PRUNED if hidden else ChangeType.SEMANTIC_SAVED
     details = prune_details(SUPERSEDED) if hidden else ""

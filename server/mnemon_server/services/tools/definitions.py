@@ -42,7 +42,7 @@ _NAMES = {
 }
 """The kinds of records as a model names them."""
 EXCERPT_TOKENS = 256
-"""Of a document or a long event, a model gets so much."""
+"""The most tokens of a document or of a long event that a model gets."""
 _RETURNS = {
     MemoryAction.CREATE: "created memory {}",
     MemoryAction.UPDATE: "updated memory {}",

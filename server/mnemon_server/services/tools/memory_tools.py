@@ -46,7 +46,7 @@ from mnemon_server.services.tools.definitions import (
 )
 
 _Found = tuple[Sequence[FactMatch | RecallItem], Relevance | None, bool]
-"""What a search found, best first, how relevant the best is, and whether the answer ended before the last."""
+"""The results of a search, best first, how relevant the best one is, and whether the answer ended before the last."""
 
 NO_ROOM = "the results of the earlier calls fill the answer, so this search returned nothing; call it by itself"
 _OBJECTS = frozenset(("filter", "metadata"))
@@ -91,7 +91,7 @@ class MemoryTools:
 
     @property
     def namespaces(self) -> ToolNamespaces:
-        """Whose records a call concerns."""
+        """The namespaces that calls concern."""
         return self._recall.namespaces
 
     def listed(

@@ -59,7 +59,7 @@ def status_to_pb(status: BridgeStatus) -> pb.GetBridgeStatusResponse:
 
 
 def preview_to_pb(preview: ExtractionPreview) -> pb.PreviewExtractionResponse:
-    """What would be saved."""
+    """The statements that would be saved."""
     message = filled(
         pb.PreviewExtractionResponse(),
         preview,

@@ -80,7 +80,7 @@ _SOME_STATEMENT = MemoryRef(memory_id="some statement")
 
 
 class Detection(NamedTuple):
-    """Whose conflicts are asked for, how they are found, and how many to return at most."""
+    """The statement whose conflicts are asked for, how they are found, and how many to return at most."""
 
     candidate: MemoryRef
     changes: Changes

@@ -78,7 +78,7 @@ def read_deleted(request: pb.DeleteMessagesRequest) -> DeletedMessages:
 
 
 def read_context(request: pb.GetConversationContextRequest) -> ContextQuery:
-    """What the context is made of."""
+    """The request for a context."""
     reader = Reader()
     query = ContextQuery(
         max_tokens=request.max_tokens,
@@ -124,7 +124,7 @@ def conversations_to_pb(page: ConversationPage, next_page_token: str) -> pb.List
 
 
 async def context_to_pb(context: ConversationContext) -> pb.GetConversationContextResponse:
-    """What to read before an answer; yields to other calls."""
+    """The context; yields to other calls."""
     message = filled(
         pb.GetConversationContextResponse(),
         context,

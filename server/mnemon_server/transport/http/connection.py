@@ -22,7 +22,7 @@ HEADERS_MAX = 100
 PARTS_FREE, PART_BYTES_MIN = 250, 16
 """A body may have this many parts of any size, half a millisecond; with more, their average size is bounded."""
 DISCARDED_BYTES_MAX = 4 << 20
-"""Of a body that is refused, so many bytes are still taken, so that the client can read why."""
+"""The bytes of a refused body that are still taken, so that the client can read why."""
 
 
 class Connection(HttpToolsProtocol):

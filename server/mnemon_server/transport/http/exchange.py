@@ -19,7 +19,7 @@ from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Answer, Tr
 from mnemon_server.transport.status import Failure
 
 PIECE_BYTES = 64 << 10
-"""Of an answer, so much is written at once."""
+"""The part of an answer that is written at once."""
 
 
 class Kinds(NamedTuple):

@@ -42,7 +42,7 @@ HTTP_STATUSES = {
     grpc.StatusCode.DATA_LOSS: 500,
     grpc.StatusCode.UNAUTHENTICATED: 401,
 }
-"""As the Connect protocol lays down."""
+"""The HTTP statuses of the Connect protocol."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from mnemon_server.transport.interceptors.time_limit import TimeLimit
 
 JSON_BYTES_MAX = 2 << 20
 BODIES_BYTES_MAX = 24 << 20
-"""Of requests that have not arrived as a whole, or are not read yet; as much as for answers that are not taken yet."""
+"""Bytes of requests that have not arrived completely, or are not read yet; the same as for answers not taken yet."""
 FREE_BYTES = 16 << 10
 """Smaller requests are not counted: the limit of connections bounds them."""
 CURSOR = "cursor"

@@ -37,7 +37,7 @@ VIOLATIONS_MAX = 100
 LEVELS_MAX = 99
 """How deep messages may be inside of each other, so that protobuf reads them."""
 _NAME_CHARS_MAX = 128
-"""Of a name, so much is shown."""
+"""The characters of a name that are shown."""
 
 _GOOGLE = "google.protobuf."
 """Types with a form of their own in JSON."""

@@ -79,7 +79,7 @@ def expected(field: FieldDescriptor) -> str:
 
 
 def problem(field: FieldDescriptor, error: Exception) -> str:
-    """What is wrong with a value of such a field, by the error of its conversion, or of protobuf."""
+    """Says what is wrong with a value of such a field, from the error of its conversion or of protobuf."""
     if isinstance(error, UnicodeEncodeError):
         return NO_SURROGATES
     if (range_ := _RANGES.get(field.cpp_type)) and field.enum_type is None and not isinstance(error, TypeError):

@@ -24,7 +24,7 @@ ACCEPTED_AT_ONCE, BACKLOG = 64, 4096
 """So many connections are taken in a turn of the loop, by uvloop one. Others wait in the kernel, which may have a lower
 limit of its own (`net.core.somaxconn`)."""
 UNSENT_BYTES_MAX = 128 << 10
-"""Of an answer, so much waits in the kernel, beyond what is on its way: a client that does not read gets no more."""
+"""The bytes of an answer that wait in the kernel, beyond those on their way; without a reader, no more are written."""
 _SWEEP_S, _POLL_S = 0.25, 0.02
 _MARGIN_S = 1.0
 """So much longer than a call may wait for its request: then the call itself says that it is late."""

@@ -103,9 +103,9 @@ class Call:
     account: Account = NOBODY
     """In which the call is counted."""
     room: Room | None = None
-    """Of a call whose answer can be large: what that may hold."""
+    """The room for the answer of a call that can be large."""
     sending: Sending | None = None
-    """Of a call that answers with a stream: what its client has not taken yet."""
+    """The messages of a stream that its client has not taken yet."""
     reason: str = ""
     incident_id: str = ""
     awaits_request: bool = False

@@ -195,7 +195,7 @@ def _turn(message: values.ConversationMessage) -> Iterator[RenderableType]:
 
 
 def context_sheet(found: values.ConversationContext) -> RenderableType:
-    """What a model should read, part by part."""
+    """The context for a model, part by part."""
     parts: list[RenderableType] = []
     if found.summary:
         parts += [_head("Summary", found.summary_time), _Indented(found.summary)]

@@ -22,7 +22,7 @@ _FIELD = re.compile(r"(?:messages\[\d+\]\.|scope\.)?(\w+)")
 
 
 def problem_of(error: InvalidArgumentError) -> str:
-    """What is wrong, without the place of the message in the request."""
+    """Says what is wrong, without the place of the message in the request."""
     said = (f"{_within(each.field)}: {each.description}" for each in error.violations)
     return "; ".join(said) or error.message
 

@@ -126,7 +126,7 @@ def _added(session: Session, batch: list[Turn], scope: dict[str, Any]) -> Iterat
 
 @dataclass
 class _Imported:
-    """What became of a conversation."""
+    """The result for one conversation."""
 
     title: str = ""
     first: datetime | None = None

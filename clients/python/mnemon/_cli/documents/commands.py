@@ -277,7 +277,7 @@ def document_sheet(document: values.Document) -> RenderableType:
 
 
 def _latency(health: values.StoreHealth) -> str:
-    """Of a vector database; the local index is a part of the server."""
+    """The response time of the vector database; empty for the local index, which is a part of the server."""
     if health.latency_s is not None:
         return f"{health.latency_s * 1000:.1f} ms"
     return "no answer" if health.host else ""

@@ -228,7 +228,7 @@ class _Compiler:
         return f"({column} IS NOT NULL AND {self._among(column, stored)})"
 
     def _ended(self, column: str, operator: Operator, value: MetadataValue) -> str:
-        """As a set, because few documents have expired. Another index can then serve the rest of the filter."""
+        """Matches by a set of positions: few have expired, and another index serves the rest of the filter."""
         if not isinstance(value, datetime):
             return _NEVER
         ended = f"SELECT position FROM {self.tables.documents} WHERE {column} IS NOT NULL AND {column}"

@@ -32,8 +32,8 @@ from mnemon_server.engines.sqlite.query import fetch, id_array, insert_rows
 # ruff: noqa: S608 - table and column names are constants; all input is bound
 
 BLOCK_IDS = 1 << 16
-"""As many as fit into a row's entries. A deletion rewrites the rows of its words: 256 KiB for a word that is in every
-passage.
+"""The number of ids that fit into a row's entries. A deletion rewrites the rows of its words: 256 KiB for a word that
+is in every passage.
 """
 
 _PACKED = np.dtype("<u4")

@@ -39,7 +39,7 @@ from mnemon_server.transport.convert.shared.reader import BULK_REQUESTS_MAX
 VECTOR_MAX = 65_536
 """Numbers of a vector: more than those of any model."""
 FIELDS_MAX, PASSAGES_MAX = 64, 16_384
-"""Of a record of an archive. Its collection has fewer fields, and the vectors of more passages fit into no message."""
+"""The most of an archived record. Its collection has fewer fields; vectors of more passages fit into no message."""
 
 _BY_NAME: Mapping[str, int] = {
     **dict.fromkeys(("metadata", "filters", "set_metadata", "remove_metadata"), METADATA_KEYS_MAX),

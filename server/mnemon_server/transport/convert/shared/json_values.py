@@ -12,7 +12,7 @@ from mnemon_server.domain.records import WHOLE_MAX
 from mnemon_server.transport.convert.shared.reader import Reader
 
 OBJECT_BYTES_MAX = 3 << 20
-"""Of an object as a message, so that an answer has room for it: a number takes 11 bytes there, and 2 as JSON."""
+"""The size of an object as a message, which an answer has room for: a number takes 11 bytes there, and 2 as JSON."""
 VALUES_MAX = 100_000
 """Values of an object, nested ones included: a million empty lists are a small text, but take much memory."""
 

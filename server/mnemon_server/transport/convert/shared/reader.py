@@ -191,9 +191,7 @@ def vector_from_pb(values: Sequence[float]) -> "array[float] | None":
     return vector
 
 
-# Filters that clients send, as expressions.
-#
-# What the parts of a filter may say depends on the service, which checks it itself.
+# Filters as expressions. Each service checks itself which fields and values they may have.
 
 
 OPERATORS = members_of(common_pb2.Comparator, Operator)

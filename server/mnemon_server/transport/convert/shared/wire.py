@@ -14,7 +14,7 @@ Pieces = Sequence[bytes]
 """The bytes of a message, in their order."""
 
 _LENGTH_DELIMITED, _SEVEN_BITS, _MORE = 2, 0x7F, 0x80
-"""Of the wire format: the type of a field, and the two parts of each byte of a varint."""
+"""Parts of the wire format: the type of a field, and the two parts of each byte of a varint."""
 
 
 @lru_cache(maxsize=4_096)
