@@ -4,7 +4,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,31 @@ def test_an_event_comes_back_as_it_was_given(client: Client) -> None:
     assert event.record_time is not None and event.record_time >= NOW
     assert (receipt.event_id, receipt.duplicate, receipt.replayed) == ("späti/1", False, False)
     assert receipt.sequence >= receipt.segment_id >= 1 and receipt.commit_time is not None
+
+
+@pytest.mark.parametrize("day", [date(2026, 5, 1), "2026-05-01"])
+def test_a_day_or_a_distance_is_a_time_wherever_one_is_given(client: Client, user: str, day: date | str) -> None:
+    midnight = datetime(2026, 5, 1).astimezone()
+    event = client.timeline.add("task", "Call the bank.", user=user, event_time=day)
+    statement = client.semantic.add("Ada banks online.", user=user, create_time=day)
+    client.semantic.add("Ada has a cat.", user=user, create_time=timedelta(days=-1))
+    client.facts.put(("user", user), "bank", {"open": True}, create_time=day, update_time=day)
+    client.remember("Ada is tired.", user=user, decay="reinforceable")
+
+    fact = client.facts.get(("user", user), "bank")
+    assert statement.memory is not None and fact is not None
+    told = client.timeline.get(event.event_id).event_time, statement.memory.create_time, fact.create_time
+    assert told == (midnight,) * 3
+    assert [each.content for each in client.semantic.list(user=user, created_from=day, created_to=day)] == [
+        "Ada banks online."
+    ]
+    assert client.timeline.delete_many(before=day, user=user, dry_run=True).pruned_count == 0
+    assert client.timeline.delete_many(before=timedelta(0), user=user, dry_run=True).pruned_count == 1
+    assert len([*client.memories.forecast("1 week", user=user)]) == 0
+    assert len([*client.memories.forecast("52 weeks", user=user)]) == 1
+    assert [*client.changes.list(timedelta(hours=1), scope=Scope(user=user), types=["memory:created"])]
+    with pytest.raises(mnemon.InvalidArgumentError, match="event_time: must be a datetime, a date"):
+        client.timeline.add("task", "Call the bank.", user=user, event_time="soon")
 
 
 def test_the_same_event_is_stored_once_and_a_repeated_call_gets_the_same_receipt(client: Client) -> None:

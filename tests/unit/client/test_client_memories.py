@@ -141,10 +141,9 @@ def test_a_forecast_requests_every_page_for_the_same_time() -> None:
     assert {request.filter.scope.user for request in server.requests} == {"ada"}
 
 
-@pytest.mark.parametrize("by", [datetime(2026, 5, 1), "2026-05-01", None])
-def test_a_forecast_needs_a_time_with_a_zone(by: Any) -> None:
+def test_a_forecast_needs_a_time_with_a_zone() -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError, match="time zone") as raised:
-        list(client.memories.forecast(by))
+        list(client.memories.forecast(datetime(2026, 5, 1)))
 
     assert raised.value.violations[0].field == "by"
 

@@ -1,7 +1,7 @@
 """The asyncio client's object for facts."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from mnemon._async.bulk import send_all
@@ -10,7 +10,7 @@ from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkPutFacts
 from mnemon._local_time import Moment
 from mnemon._messages.calls import FoundFacts, renewals_from_pb
-from mnemon._messages.convert import namespace_to_pb
+from mnemon._messages.convert import moment, namespace_to_pb
 from mnemon._messages.filters import facts_to_pb, ids_filter
 from mnemon._messages.records import fact_to_pb, names_to_pb
 from mnemon._messages.translation import read, request
@@ -43,8 +43,8 @@ class AsyncFacts(AsyncService):
         ttl: timedelta | None = None,
         origin: str = "",
         origin_name: str = "",
-        create_time: datetime | None = None,
-        update_time: datetime | None = None,
+        create_time: Moment | None = None,
+        update_time: Moment | None = None,
         mode: str = facts.PutMode.UPSERT,
         embedding: Sequence[float] | None = None,
         expected_revision: int | None = None,
@@ -65,8 +65,8 @@ class AsyncFacts(AsyncService):
             key="" if key is None else key,
             value=value,
             metadata=metadata or {},
-            create_time=create_time,
-            update_time=update_time,
+            create_time=None if create_time is None else moment("create_time", create_time),
+            update_time=None if update_time is None else moment("update_time", update_time),
             ttl=ttl,
             index=index,
             origin=origin,

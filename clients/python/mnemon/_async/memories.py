@@ -1,7 +1,6 @@
 """The asyncio client's object for memories."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import Unpack
 
 from mnemon._async.bulk import send_all
@@ -9,8 +8,6 @@ from mnemon._async.service import AsyncService, Stub
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkCreateMemories
 from mnemon._local_time import Moment
-from mnemon._messages.calls import moment_of
-from mnemon._messages.convert import time_to_pb
 from mnemon._messages.filters import check_keywords, ids_filter, keywords_to_pb
 from mnemon._messages.records import memory_to_pb, update_memory
 from mnemon._messages.translation import read, request
@@ -345,7 +342,7 @@ class AsyncMemories(AsyncService):
 
     async def forecast(
         self,
-        by: datetime | timedelta,
+        by: Moment,
         *,
         min_confidence: float = 0.3,
         page_size: int = 0,
@@ -354,6 +351,9 @@ class AsyncMemories(AsyncService):
     ) -> AsyncIterator[memories.MemoryForecast]:
         """Yields the memories whose confidence falls below `min_confidence` by a time, or within a time from now.
 
+        `by` is a datetime, a date, which counts to its end, a timedelta from now, or a text such as "2027-01-31" or
+        "2 weeks".
+
         They come in the order of their creation, and include those that are already below. `timeout` applies to each
         page.
         """
@@ -361,7 +361,7 @@ class AsyncMemories(AsyncService):
             pb.ForecastMemoriesRequest,
             filter=_filter(which),
             min_confidence=min_confidence,
-            by_time=time_to_pb("by", moment_of(by)),
+            by=by,
             page_size=page_size,
         )
         while True:

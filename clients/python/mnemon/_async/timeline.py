@@ -11,6 +11,7 @@ from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import RecordEvents
 from mnemon._local_time import Moment
 from mnemon._messages.calls import range_to_pb, window_to_pb
+from mnemon._messages.convert import moment
 from mnemon._messages.filters import keywords_to_pb
 from mnemon._messages.records import event_to_pb
 from mnemon._messages.translation import read, request
@@ -33,7 +34,7 @@ class AsyncTimeline(AsyncService):
         content: str = "",
         *,
         user: str,
-        event_time: datetime | None = None,
+        event_time: Moment | None = None,
         household: str = "",
         persona: str = "",
         agent: str = "",
@@ -52,6 +53,7 @@ class AsyncTimeline(AsyncService):
     ) -> timeline.EventReceipt:
         """Records an event that happened at `event_time`; None means now. Events may be recorded late.
 
+        The time is a datetime, a date, a timedelta back from now, or a text such as "2027-01-31T09:00" or "2 weeks".
         `event_type` is "conversation", "task", "reminder", "emotion", "preference", "custom" or anything else.
         `importance` is 0 to 1. An event is a duplicate if the user has an event with its id, or if user, household,
         persona, type, time and content match a known event. A duplicate is not written; `duplicate_of` in the
@@ -69,7 +71,7 @@ class AsyncTimeline(AsyncService):
             project=project,
             origin=origin,
             origin_name=origin_name,
-            event_time=datetime.now(UTC) if event_time is None else event_time,
+            event_time=datetime.now(UTC) if event_time is None else moment("event_time", event_time),
             context=context,
             importance=importance,
             source=source,
@@ -219,7 +221,7 @@ class AsyncTimeline(AsyncService):
         self,
         event_ids: Iterable[str] | None = None,
         *,
-        before: datetime | None = None,
+        before: Moment | None = None,
         allow_missing: bool = False,
         dry_run: bool = False,
         request_id: str | None = None,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mnemon._arguments import check_number, check_whole
@@ -109,7 +108,7 @@ def extraction_messages_to_pb(given: Sequence[Mapping[str, Any]]) -> list[extrac
             role=plain.role, name=convert.text(f"messages[{number}].name", turn.get("name", "")), content=plain.content
         )
         if (time := turn.get("time")) is not None:
-            message.message_time.CopyFrom(convert.time_to_pb(f"messages[{number}].time", time))
+            message.message_time.CopyFrom(convert.moment_to_pb(f"messages[{number}].time", time))
         found.append(message)
     return found
 
@@ -201,11 +200,3 @@ def quotas_to_pb(quotas: tenants.Quotas | None) -> tenant_pb2.Quotas | None:
     given = {name: getattr(quotas, name) for name in tenant_pb2.Quotas.DESCRIPTOR.fields_by_name}
     sent = {name: check_number(f"quotas.{name}", value) for name, value in given.items() if value is not None}
     return tenant_pb2.Quotas(**sent)
-
-
-def moment_of(by: datetime | timedelta) -> datetime:
-    """A time, which may be given as a distance from now."""
-    try:
-        return datetime.now(UTC) + by if isinstance(by, timedelta) else by
-    except OverflowError:
-        raise invalid("by", "must end before the year 10,000") from None

@@ -1,7 +1,7 @@
 """Requests of the change feed, and the changes in its answers."""
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from mnemon._enums import members_by_number, numbers_by_member
@@ -17,7 +17,7 @@ from mnemon._values.semantic import SemanticMemory
 from mnemon._values.timeline import EpisodicEvent
 from mnemon.v1 import changes_pb2 as pb
 
-Since = str | datetime
+Since = str | datetime | date | timedelta
 """The start of a stream: "now", "earliest", a cursor, or a time with its zone."""
 
 TYPES_TO_PB = numbers_by_member(changes.ChangeType, pb.ChangeType.DESCRIPTOR)
@@ -99,8 +99,8 @@ def _details_from_pb(change: pb.Change) -> changes.ChangeDetails | None:
 
 
 def _start(since: Since) -> dict[str, Any]:
-    if isinstance(since, datetime):
-        return {"start_time": convert.time_to_pb("since", since)}
+    if isinstance(since, date | timedelta):
+        return {"start_time": convert.moment_to_pb("since", since)}
     if since == changes.NOW:
         return {}
     if not convert.text("since", since):

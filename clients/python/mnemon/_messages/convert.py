@@ -99,12 +99,10 @@ def time_to_pb(field: str, given: object) -> timestamp_pb2.Timestamp:
     return time
 
 
-def moment_to_pb(
-    field: str, given: Moment, moment_of: Callable[[Moment], datetime] = start_of
-) -> timestamp_pb2.Timestamp:
-    """A moment that a caller gives."""
+def moment(field: str, given: Moment, moment_of: Callable[[Moment], datetime] = start_of) -> datetime:
+    """The time of a moment that a caller gives."""
     try:
-        found = moment_of(given)
+        return moment_of(given)
     except SkippedTimeError as error:
         raise invalid(field, str(error)) from None
     except OverflowError:
@@ -113,7 +111,13 @@ def moment_to_pb(
         raise invalid(
             field, f'must be a datetime, a date, a timedelta, or a text such as "2027-01-31" or "30d", not {given!r}'
         ) from None
-    return time_to_pb(field, found)
+
+
+def moment_to_pb(
+    field: str, given: Moment, moment_of: Callable[[Moment], datetime] = start_of
+) -> timestamp_pb2.Timestamp:
+    """A moment that a caller gives, as a message."""
+    return time_to_pb(field, moment(field, given, moment_of))
 
 
 def time_from_pb(time: timestamp_pb2.Timestamp) -> datetime:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from mnemon._arguments import unknown_name
+from mnemon._local_time import end_of, start_of
 from mnemon._messages import convert
 from mnemon._messages.convert import invalid
 from mnemon._values import filters
@@ -16,7 +17,7 @@ _Message = TypeVar("_Message", bound=Message)
 
 _VALUES_MAX = 256
 """Most values of one condition."""
-_ENDS = {"from": "start_time", "to": "end_time"}
+_ENDS = {"from": ("start_time", start_of), "to": ("end_time", end_of)}
 
 
 def filter_to_pb(given: filters.Filter) -> common_pb2.Filter:
@@ -72,7 +73,8 @@ def keywords_to_pb(kind: type[_Message], which: Mapping[str, Any], known: type, 
     for name, value in which.items():
         span, _, end = name.rpartition("_")
         if end in _ENDS:
-            found.setdefault(span, {})[_ENDS[end]] = convert.time_to_pb(name, value)
+            field, moment_of = _ENDS[end]
+            found.setdefault(span, {})[field] = convert.moment_to_pb(name, value, moment_of)
         elif name in _KEYWORDS:
             field, to_pb = _KEYWORDS[name]
             found[field] = to_pb(name, value)

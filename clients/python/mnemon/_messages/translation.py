@@ -45,6 +45,7 @@ _Write = Callable[[str, Any], Any]
 _NAMES = {
     **{name: f"scope.{name}" for name in SCOPE_FIELDS},
     "as_of": "as_of_time",
+    "by": "by_time",
     "bytes": "memory_bytes",
     "decay": "decay_policy",
     "error": "message",
@@ -306,7 +307,7 @@ _CHOICES: Mapping[str, type[StrEnum]] = {
 }
 _MESSAGES: Mapping[str, _Write] = {
     common_pb2.Scope.DESCRIPTOR.full_name: convert.scope_to_pb,
-    Timestamp.DESCRIPTOR.full_name: convert.time_to_pb,
+    Timestamp.DESCRIPTOR.full_name: convert.moment_to_pb,
     Duration.DESCRIPTOR.full_name: convert.duration_to_pb,
     Struct.DESCRIPTOR.full_name: object_to_pb,
     FieldMask.DESCRIPTOR.full_name: lambda name, given: FieldMask(paths=given),
@@ -320,8 +321,7 @@ _WRITERS: Mapping[str, _Write] = {
     **dict.fromkeys(("event_ids", "memory_ids"), convert.ids_to_pb),
     **dict.fromkeys(("remove_metadata", "users", "namespaces"), convert.keys),
     **dict.fromkeys(("importance", "min_importance", "demoted_importance"), convert.share_to_pb),
-    "as_of_time": convert.moment_to_pb,
-    "expire_time": lambda name, given: convert.moment_to_pb(name, given, deadline_of),
+    **dict.fromkeys(("expire_time", "by_time"), lambda name, given: convert.moment_to_pb(name, given, deadline_of)),
     "is_global": convert.flag_to_pb,
     "filters": lambda name, given: convert.filters_to_pb(given),
 }

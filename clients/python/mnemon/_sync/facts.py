@@ -2,14 +2,14 @@
 """The blocking client's object for facts."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkPutFacts
 from mnemon._local_time import Moment
 from mnemon._messages.calls import FoundFacts, renewals_from_pb
-from mnemon._messages.convert import namespace_to_pb
+from mnemon._messages.convert import moment, namespace_to_pb
 from mnemon._messages.filters import facts_to_pb, ids_filter
 from mnemon._messages.records import fact_to_pb, names_to_pb
 from mnemon._messages.translation import read, request
@@ -44,8 +44,8 @@ class Facts(Service):
         ttl: timedelta | None = None,
         origin: str = "",
         origin_name: str = "",
-        create_time: datetime | None = None,
-        update_time: datetime | None = None,
+        create_time: Moment | None = None,
+        update_time: Moment | None = None,
         mode: str = facts.PutMode.UPSERT,
         embedding: Sequence[float] | None = None,
         expected_revision: int | None = None,
@@ -66,8 +66,8 @@ class Facts(Service):
             key="" if key is None else key,
             value=value,
             metadata=metadata or {},
-            create_time=create_time,
-            update_time=update_time,
+            create_time=None if create_time is None else moment("create_time", create_time),
+            update_time=None if update_time is None else moment("update_time", update_time),
             ttl=ttl,
             index=index,
             origin=origin,

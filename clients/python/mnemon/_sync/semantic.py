@@ -2,13 +2,12 @@
 """The blocking client's object for statements about users."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Unpack
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import SaveSemanticMemories
 from mnemon._local_time import Moment
-from mnemon._messages.convert import invalid
+from mnemon._messages.convert import invalid, moment
 from mnemon._messages.filters import keywords_to_pb
 from mnemon._messages.records import save
 from mnemon._messages.translation import read, request
@@ -44,7 +43,7 @@ class Semantic(Service):
         keywords: Sequence[str] = (),
         source: str = "",
         metadata: Mapping[str, values.MetadataValue] | None = None,
-        create_time: datetime | None = None,
+        create_time: Moment | None = None,
         embedding: Sequence[float] = (),
         conflict_policy: str = semantic.ConflictPolicy.IGNORE,
         rule: str = "",
@@ -75,7 +74,7 @@ class Semantic(Service):
             keywords=keywords,
             source=source,
             metadata=metadata or {},
-            create_time=create_time,
+            create_time=None if create_time is None else moment("create_time", create_time),
             embedding=embedding,
         )
         asked = save(memory, conflict_policy=conflict_policy, rule=rule, request_id=request_id)

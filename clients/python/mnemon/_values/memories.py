@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeAlias, TypedDict
 
+from mnemon._local_time import Moment
 from mnemon._values.documents import (
     SCOPE_FIELDS,
     Answer,
@@ -120,8 +121,9 @@ class MemoryTagChanges(TypedDict, total=False):
 class MemoryFilters(MemoryTags, total=False):
     """A filter of memories, as keyword arguments: all that are given must match.
 
-    A text must not be empty; memories without an agent are `where=~F("agent").exists()`. Times carry a zone, and bounds
-    are included. A memory that was never reinforced matches neither `reinforced_from` nor `reinforced_to`.
+    A text must not be empty; memories without an agent are `where=~F("agent").exists()`. A time is a datetime with a
+    zone, a date, a timedelta back from now, or a text such as "2027-01-31" or "2 weeks"; bounds are included. A memory
+    that was never reinforced matches neither `reinforced_from` nor `reinforced_to`.
     """
 
     where: FilterLike
@@ -129,10 +131,10 @@ class MemoryFilters(MemoryTags, total=False):
     min_trust: str
     """Excludes records from less trusted origins: "user", "agent", "tool", "import" or "web"."""
     metadata: Mapping[str, FilterValue]
-    created_from: datetime
-    created_to: datetime
-    reinforced_from: datetime
-    reinforced_to: datetime
+    created_from: Moment
+    created_to: Moment
+    reinforced_from: Moment
+    reinforced_to: Moment
 
 
 @dataclass(frozen=True, slots=True)

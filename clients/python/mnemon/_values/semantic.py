@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from mnemon._local_time import Moment
 from mnemon._values.decisions import Conflict, Decision
 from mnemon._values.documents import (
     SCOPE_FIELDS,
@@ -94,16 +95,16 @@ MemoryReference: TypeAlias = str | SemanticMemory
 class SemanticFilters(ScopeFields, total=False):
     """A filter of statements, as keyword arguments: all that are given must match.
 
-    A text must not be empty. `created_from` and `created_to` compare the time when it was learnt; they carry a
-    zone, and are included.
+    A text must not be empty. `created_from` and `created_to` compare the time when it was learnt, and are included: a
+    datetime with a zone, a date, a timedelta back from now, or a text such as "2027-01-31" or "2 weeks".
     """
 
     where: FilterLike
     """Anything else, as an expression of `F` or a mapping."""
     min_trust: str
     """Excludes records from less trusted origins: "user", "agent", "tool", "import" or "web"."""
-    created_from: datetime
-    created_to: datetime
+    created_from: Moment
+    created_to: Moment
 
 
 @dataclass(frozen=True, slots=True)
