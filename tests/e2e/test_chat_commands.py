@@ -241,6 +241,29 @@ def test_a_line_with_a_clock_does_not_make_a_transcript_a_timed_one(address: str
     ]
 
 
+def test_subtitles_are_read_without_their_numbers_and_times(address: str, user: str, tmp_path: Path) -> None:
+    zoom = (
+        "WEBVTT\n\n1\n00:00:01.000 --> 00:00:04.000\nAnn Lee: The budget\n\n"
+        "2\n00:00:05.000 --> 00:00:07.500\nis tight: spend less.\n\n3\n00:00:08.000 --> 00:00:09.500\nBob: Yes.\n"
+    )
+    teams = (
+        "\ufeffWEBVTT\r\n\r\nNOTE made: today\r\n\r\na1/2-0\r\n00:03.000 --> 00:05.000 align:start\r\n"
+        "<v Ann Lee>The budget\r\nis <i>tight</i>: spend less.</v>\r\n\r\n"
+        "00:05.100 --> 00:06.000\r\n<v Bob>Yes.</v>\r\n"
+    )
+    srt = (
+        "1\n00:00:01,000 --> 00:00:04,000\nAnn Lee: The budget\nis tight: spend less.\n\n"
+        "2\n00:00:08,000 --> 00:00:09,500\nBob: Yes.\n"
+    )
+    for name, text in (("zoom.vtt", zoom), ("teams.vtt", teams), ("film.srt", srt)):
+        done = chat(address, user, "import", written(tmp_path, name, text))
+        assert "2 added, 0 known, 0 failed\n" in done.stdout
+        spoken = [("user", "Ann Lee", "The budget\nis tight: spend less."), ("user", "Bob", "Yes.")]
+        assert said(address, user, name) == spoken
+    unnamed = written(tmp_path, "film.vtt", zoom.replace("Ann Lee: ", "").replace("WEBVTT", "WEBVTT\nKind: captions"))
+    assert "holds no conversation" in run(address, "chat", "import", unnamed, "--user", user).stderr
+
+
 def test_the_head_of_a_mail_is_no_conversation(address: str, user: str, tmp_path: Path) -> None:
     mail = written(tmp_path, "mail.txt", "From: ann@x.org\nTo: ben@x.org\nSubject: Hi\n\nNote: bring wine.\n")
     done = run(address, "chat", "import", mail, "--user", user)

@@ -3,11 +3,15 @@
 A line may begin with a time, as in exports of messengers and meetings: "[12.03.24, 10:15:33] Ann: Hello.",
 "3/12/24, 10:15 AM - Ann: Hello.", "[10:15] Ann: Hello.", "2026-03-12 10:15 <Ann> Hello.". Telegram copies the name
 first, with the text in the next lines: "Ann, [12.03.24 10:15]".
+
+Subtitles (WebVTT and SubRip) have their texts in cues, each under a line with its span in the recording, which says
+nothing about the day: "00:00:05.000 --> 00:00:07.500". A cue names its speaker as "Ann: Hello." or "<v Ann>Hello.</v>".
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from html import unescape
 from typing import NamedTuple
 
 _DATE = r"(?P<date>\d{1,4}(?P<mark>[./-])\d{1,2}(?P=mark)\d{1,4})"
@@ -21,6 +25,10 @@ _SPEAKER = re.compile(r"(?:\*\*)?(?P<name>[^\W\d_][^:*]{0,39}?)(?:\*\*)?:(?:\*\*
 _ANGLED = re.compile(r"<(?P<name>[^<>\s][^<>]{0,39})>\s+")
 _TOLD = re.compile(r"(?:From\s+)?(?P<name>[^:]{1,60}?)(?:\s+to\s+Everyone)?:(?:\s+|$)")
 """The speaker after a time, which may also be a telephone number."""
+_CUE = re.compile(r"\s*(?:\d+:)?\d{2}:\d{2}[.,]\d{3}\s+-->\s")
+"""The line above the text of a cue."""
+_VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+(?P<name>[^>]+)>")
+_TAG = re.compile(r"</?[a-z\d][^<>]*>")
 _MARKS = str.maketrans({**dict.fromkeys("\ufeff\u200e\u200f\u202a\u202c"), "\u202f": " ", "\xa0": " "})
 """Direction marks, which messengers put before times and names, and non-breaking spaces."""
 _NAME_WORDS_MAX = 3
@@ -54,13 +62,19 @@ class Style(NamedTuple):
     """Whether messages begin with a time. If they do, lines without a time continue the previous message."""
     is_month_first: bool
     """Whether 3/4/2026 is a day in March."""
+    is_cued: bool = False
+    """Whether it is in the cues of subtitles."""
 
 
 def style_of(lines: Iterable[str]) -> Style | None:
     """The format of these lines; None if they are not a transcript."""
     is_timed: bool | None = None
     dates, has_half = set[str](), False
+    lines = iter(lines)
     for line in lines:
+        if is_timed is None and (line.startswith(("WEBVTT", "\ufeffWEBVTT")) or _CUE.match(line)):
+            first = next((said for said in _cued([line, *lines]) if said.text.strip()), Line(""))
+            return Style(is_timed=False, is_month_first=False, is_cued=True) if first.speaker else None
         if (stamp := _stamp_of(line)) and _speaker_after(stamp):
             # The first message decides: later lines of a long one may look like either kind.
             is_timed = is_timed is not False
@@ -73,8 +87,40 @@ def style_of(lines: Iterable[str]) -> Style | None:
 
 def lines_of(lines: Iterable[str], style: Style) -> Iterator[Line]:
     """Splits each line into time, speaker and text."""
-    for line in (each.replace("\r\n", "\n") for each in lines):
+    plain = (each.replace("\r\n", "\n") for each in lines)
+    if style.is_cued:
+        yield from _cued(plain)
+        return
+    for line in plain:
         yield _timed(line, style) if style.is_timed else _plain(line)
+
+
+def _cued(lines: Iterable[str]) -> Iterator[Line]:
+    """The lines of subtitles; those outside of the texts of cues are empty.
+
+    A cue goes on with the message before if it has the same speaker, or names none.
+    """
+    speaker, is_text, is_first = "", False, False
+    for line in lines:
+        if _CUE.match(line):
+            is_text = is_first = True
+            yield Line("")
+        elif not is_text or not line.strip():
+            is_text = False
+            yield Line("")
+        else:
+            said = _of_cue(line, is_first=is_first)
+            yield said._replace(speaker="") if said.speaker == speaker else said
+            speaker, is_first = said.speaker or speaker, False
+
+
+def _of_cue(line: str, *, is_first: bool) -> Line:
+    """A line of a cue without its tags; `is_first`: it may begin with the name of the speaker."""
+    text = unescape(_TAG.sub("", line))
+    if voice := _VOICE.match(line.lstrip()):
+        return Line(text, unescape(voice["name"]).strip())
+    # A sentence that goes on from the cue before may have a colon, too.
+    return _plain(text) if is_first and not text[:1].islower() else Line(text)
 
 
 def _plain(line: str) -> Line:

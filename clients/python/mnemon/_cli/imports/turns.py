@@ -242,7 +242,7 @@ TURN_FORMS: Mapping[str, TurnForm] = {
         names_conversations=False,
     ),
     "transcript": TurnForm(
-        'lines of text with their speakers, such as "Ann: Hello.", also with times, as messengers export them',
+        'lines of text with their speakers, such as "Ann: Hello.", also with times, as of messengers, and subtitles',
         _transcript,
         names_conversations=False,
     ),
