@@ -21,17 +21,16 @@ from typing import Any
 
 import click
 import numpy as np
-import onnx
 from mnemon import Client, Scope, View
+from mnemon_server.embedding import onnx_messages as onnx
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.built_in import MINILM
 from mnemon_server.embedding.factory import open_embedder
-from mnemon_server.embedding.graph import LAYER_NORM_EPSILON, GraphBuilder, Weights, build_encoder, tensor
+from mnemon_server.embedding.graph import LAYER_NORM_EPSILON, GraphBuilder, Weights, build_encoder
 from mnemon_server.embedding.onnx import SEQUENCE_MAX, TextTokenizer
 from mnemon_server.embedding.onnx_session import open_session
 from mnemon_server.embedding.quantize import quantize, quantize_columns
 from numpy.typing import NDArray
-from onnx import TensorProto
 from rich.console import Console
 from rich.progress import track
 from safetensors.numpy import load_file
@@ -55,7 +54,7 @@ Scores = NDArray[np.float64]
 """Of each text for each question."""
 
 
-def build_graph(folder: Path, weights: Weights) -> onnx.ModelProto:
+def build_graph(folder: Path, weights: Weights) -> onnx.Model:
     """A model from the tokens of one text to `highest`: the highest value of each term over the tokens."""
     model = build_encoder(weights)
     for node in model.graph.node:
@@ -73,7 +72,7 @@ def build_graph(folder: Path, weights: Weights) -> onnx.ModelProto:
     words = weights["embeddings.word_embeddings.weight"]
     _add(model, _highest(words.T))
     del model.graph.output[:]
-    model.graph.output.append(tensor("highest", TensorProto.FLOAT, ["batch", len(words)]))
+    model.graph.output.append(onnx.make_value("highest", onnx.FLOAT, ["batch", len(words)]))
     return model
 
 
@@ -94,13 +93,13 @@ def _highest(words: Floats) -> GraphBuilder:
         graph.node("MatMulInteger", ["rounded", tile, zero], f"values{start}")
         tiles.append(graph.node("ReduceMax", [f"values{start}", of_tokens], f"highest{start}", keepdims=0))
     graph.node("Concat", tiles, "integers", axis=-1)
-    graph.node("Cast", ["integers"], "floats", to=TensorProto.FLOAT)
+    graph.node("Cast", ["integers"], "floats", to=onnx.FLOAT)
     graph.node("Mul", ["floats", graph.constant("scales", scales / np.float32(127))], "of_largest")
     graph.node("Mul", ["of_largest", "largest"], "highest")
     return graph
 
 
-def _add(model: onnx.ModelProto, graph: GraphBuilder) -> None:
+def _add(model: onnx.Model, graph: GraphBuilder) -> None:
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.constants.values())
 
@@ -113,7 +112,7 @@ class TermModel:
         current = ((name.replace(".gamma", ".weight").replace(".beta", ".bias"), stored[name]) for name in stored)
         weights = {name.removeprefix("bert."): value for name, value in current}
         self._bias = weights["cls.predictions.bias"]
-        onnx.save(build_graph(folder, weights), graph)
+        graph.write_bytes(build_graph(folder, weights).SerializeToString())
         self._session = open_session(graph)
         self._tokenizer = TextTokenizer(folder / "tokenizer.json", SEQUENCE_MAX)
 

@@ -4,13 +4,10 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.files import sha256_of
-
-if TYPE_CHECKING:
-    import onnx
+from mnemon_server.embedding.onnx_messages import Model
 
 MODEL_SETTING = "MNEMON_EMBEDDING_MODEL_DIR"
 
@@ -50,7 +47,7 @@ class BuiltInModel:
     """Import name of the package that brings the built int8 graph, so that an installed server needs no weights."""
     builder_version: int
     """Part of the graph's file name. Increase it if the builder makes a different graph from the same weights."""
-    build_graph: Callable[[Path], "onnx.ModelProto"]
+    build_graph: Callable[[Path], Model]
     """Makes the graph from the weights: `input_ids` and `attention_mask` to `embedding`."""
     convert_tokenizer: Callable[[Path, Path], object]
     """Makes the cached form of the tokenizer: from the first path to the second."""
@@ -85,13 +82,13 @@ class BuiltInModel:
         return path
 
 
-def _build_minilm(weights: Path) -> "onnx.ModelProto":
+def _build_minilm(weights: Path) -> Model:
     from mnemon_server.embedding.graph import build_sentence_encoder
 
     return build_sentence_encoder(weights)
 
 
-def _build_e5(weights: Path) -> "onnx.ModelProto":
+def _build_e5(weights: Path) -> Model:
     from mnemon_server.embedding.e5_file import build_e5_encoder
 
     return build_e5_encoder(weights)
@@ -103,7 +100,7 @@ def _convert_e5(source: Path, target: Path) -> None:
     convert_e5_tokenizer(source, target)
 
 
-def _build_universal(weights: Path) -> "onnx.ModelProto":
+def _build_universal(weights: Path) -> Model:
     from mnemon_server.embedding.universal_graph import build_universal_encoder
 
     return build_universal_encoder(weights)

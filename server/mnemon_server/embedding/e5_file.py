@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto
 
+from mnemon_server.embedding import onnx_messages as onnx
 from mnemon_server.embedding.graph import WORD_EMBEDDINGS, GraphBuilder, add_pooling, build_encoder
 from mnemon_server.embedding.unigram import UnigramVocabulary, write_unigram_tokenizer
 
@@ -57,7 +56,7 @@ _NORMALIZERS = (
 Weights = dict[str, NDArray[Any]]
 
 
-def build_e5_encoder(file: Path) -> onnx.ModelProto:
+def build_e5_encoder(file: Path) -> onnx.Model:
     """A model from `input_ids` and `attention_mask`, int64 of shape (batch, sequence), to `embedding` of shape (batch,
     dimension).
     """
@@ -144,10 +143,10 @@ def _add_words(graph: GraphBuilder, words: NDArray[Any]) -> None:
     graph.node("BitwiseAnd", ["stored", "low_mask"], "low")
     graph.node("BitShift", ["stored", "high_shift"], "high", direction="RIGHT")
     graph.node("Concat", ["low", "high"], "bytes", axis=-1)
-    graph.node("Cast", ["bytes"], "unshifted", to=TensorProto.FLOAT)
+    graph.node("Cast", ["bytes"], "unshifted", to=onnx.FLOAT)
     graph.node("Sub", ["unshifted", "zero_nibble"], "unscaled")
     graph.node("Gather", ["scales", "input_ids"], "half_scales")
-    graph.node("Cast", ["half_scales"], "flat_scales", to=TensorProto.FLOAT)
+    graph.node("Cast", ["half_scales"], "flat_scales", to=onnx.FLOAT)
     graph.node("Unsqueeze", ["flat_scales", "last"], "block_scales")
     graph.node("Mul", ["unscaled", "block_scales"], "blocks")
     graph.node("Reshape", ["blocks", "rows"], WORD_EMBEDDINGS)

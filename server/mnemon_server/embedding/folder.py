@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime as ort
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.base import EmbeddingModel, ModelOptions, Vectors
@@ -26,6 +24,7 @@ from mnemon_server.embedding.onnx import (
     last_token,
     mean_of_tokens,
 )
+from mnemon_server.embedding.onnx_messages import Model, other_files, read_model
 from mnemon_server.embedding.onnx_session import open_session
 
 # What the configuration files in a model's folder say, in the formats of sentence-transformers.
@@ -197,13 +196,17 @@ def open_folder(model: str, options: ModelOptions, *, threads: int = 0) -> OnnxE
     encoder = Encoder(session, output, tokenizer.padding_id if padding is None else padding, pool, settings.dimension)
     vectors, differs = _try(encoder, tokenizer, graph)
     # Without the weights in other files. A large graph holds all of them itself.
-    parsed = onnx.load(graph, load_external_data=False) if graph.stat().st_size <= _PARSED_BYTES_MAX else None
+    parsed = read_model(graph.read_bytes()) if graph.stat().st_size <= _PARSED_BYTES_MAX else None
     if settings.dimension is not None and vectors.shape[1] < settings.dimension:
         raise EmbeddingError(
             f"{graph} makes vectors of {vectors.shape[1]} numbers, of which {settings.dimension} cannot be kept; set "
             "embedding_dimensions (or truncate_dim in config_sentence_transformers.json) to at most that."
         )
-    files = [graph, *(graph.parent / name for name in _other_weights(parsed)), folder / "tokenizer.json"]
+    files = [
+        graph,
+        *(graph.parent / name for name in (other_files(parsed) if parsed else ())),
+        folder / "tokenizer.json",
+    ]
     recorded = EmbeddingModel(
         name=folder.name,
         revision=_digest(files, settings, output)[:_REVISION_LENGTH],
@@ -326,12 +329,6 @@ def _digest(files: Sequence[Path], settings: FolderSettings, output: str) -> str
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _other_weights(model: onnx.ModelProto | None) -> list[str]:
-    """The names of the files to which a graph refers for its weights."""
-    tensors = [tensor for tensor in model.graph.initializer if uses_external_data(tensor)] if model else []
-    return sorted({ExternalDataInfo(tensor).location for tensor in tensors})
-
-
-def _scales_together(model: onnx.ModelProto | None) -> bool:
+def _scales_together(model: Model | None) -> bool:
     """Whether a graph rounds numbers by a scale of all texts of a batch."""
     return model is not None and any(node.op_type.startswith("DynamicQuantize") for node in model.graph.node)

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
 from mnemon_server.domain.errors import EmbeddingError
+from mnemon_server.embedding import onnx_messages as onnx
 
 HEADS = 12
 LAYER_NORM_EPSILON = 1e-12
@@ -28,34 +27,29 @@ class GraphBuilder:
     """Collects the nodes and constants of a graph. Each value has the name of the node that produces it."""
 
     def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, onnx.TensorProto] = {}
+        self.nodes: list[onnx.Node] = []
+        self.constants: dict[str, onnx.Tensor] = {}
 
     def constant(self, name: str, value: Array) -> str:
         """Adds a constant, and returns its name."""
-        self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+        self.constants[name] = onnx.make_tensor(name, value)
         return name
 
     def node(self, operator: str, inputs: list[str], output: str, *, domain: str = "", **attributes: Any) -> str:
         """Adds a node with one output, and returns the output's name."""
-        self.nodes.append(helper.make_node(operator, inputs, [output], name=output, domain=domain, **attributes))
+        self.nodes.append(onnx.make_node(operator, inputs, [output], name=output, domain=domain, **attributes))
         return output
 
 
-def tensor(name: str, element: int, shape: list[str | int]) -> onnx.ValueInfoProto:
-    """The description of an input or output. A text in `shape` names an axis of any size."""
-    return helper.make_tensor_value_info(name, element, shape)
-
-
-def make_model(name: str, graph: GraphBuilder, output: onnx.ValueInfoProto) -> onnx.ModelProto:
+def make_model(name: str, graph: GraphBuilder, output: onnx.ValueInfo) -> onnx.Model:
     """A model from `input_ids` and `attention_mask`, int64 of shape (batch, sequence), to `output`."""
-    inputs = [tensor(value, TensorProto.INT64, ["batch", "sequence"]) for value in ("input_ids", "attention_mask")]
-    onnx_graph = helper.make_graph(graph.nodes, name, inputs, [output], list(graph.constants.values()))
-    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_MICROSOFT, 1)]
-    return helper.make_model(onnx_graph, opset_imports=opsets, ir_version=_IR_VERSION)
+    inputs = [onnx.make_value(value, onnx.INT64, ["batch", "sequence"]) for value in ("input_ids", "attention_mask")]
+    constants = list(graph.constants.values())
+    opsets = [("", _OPSET), (_MICROSOFT, 1)]
+    return onnx.make_model(name, graph.nodes, inputs, [output], constants, opsets=opsets, ir_version=_IR_VERSION)
 
 
-def build_sentence_encoder(weights_file: Path) -> onnx.ModelProto:
+def build_sentence_encoder(weights_file: Path) -> onnx.Model:
     """A model from `input_ids` and `attention_mask`, int64 of shape (batch, sequence), to `embedding` of shape (batch,
     dimension).
     """
@@ -64,14 +58,14 @@ def build_sentence_encoder(weights_file: Path) -> onnx.ModelProto:
     return model
 
 
-def build_encoder(weights: Weights, add_words: Callable[[GraphBuilder], None] | None = None) -> onnx.ModelProto:
+def build_encoder(weights: Weights, add_words: Callable[[GraphBuilder], None] | None = None) -> onnx.Model:
     """The encoder alone. Its output `last_hidden_state` has the shape (batch, sequence, dimension).
 
     The weights have their names in BERT. `add_words` adds the node WORD_EMBEDDINGS, of that shape, if the embeddings of
     words are not among them.
     """
     graph = GraphBuilder()
-    graph.node("Cast", ["attention_mask"], "attention_mask_int32", to=TensorProto.INT32)
+    graph.node("Cast", ["attention_mask"], "attention_mask_int32", to=onnx.INT32)
     if add_words is None:
         _add_words(graph, weights)
     else:
@@ -81,10 +75,10 @@ def build_encoder(weights: Weights, add_words: Callable[[GraphBuilder], None] | 
         hidden = _layer(graph, weights, f"encoder.layer.{layer}", hidden)
     graph.node("Identity", [hidden], "last_hidden_state")
     dimension = weights["embeddings.position_embeddings.weight"].shape[1]
-    return make_model("bert", graph, tensor("last_hidden_state", TensorProto.FLOAT, ["batch", "sequence", dimension]))
+    return make_model("bert", graph, onnx.make_value("last_hidden_state", onnx.FLOAT, ["batch", "sequence", dimension]))
 
 
-def add_pooling(model: onnx.ModelProto) -> None:
+def add_pooling(model: onnx.Model) -> None:
     """Adds mean pooling to a model, also an exported one, whose first output is its hidden states.
 
     Raises:
@@ -99,13 +93,13 @@ def add_pooling(model: onnx.ModelProto) -> None:
             "The model's ONNX file must end in hidden states of shape (batch, sequence, dimension), opset 13 or newer."
         )
     graph = GraphBuilder()
-    graph.node("Cast", ["attention_mask"], "attention_mask_float", to=TensorProto.FLOAT)
+    graph.node("Cast", ["attention_mask"], "attention_mask_float", to=onnx.FLOAT)
     # The sum over the tokens. The mean has the same direction, and the length is normalised to 1.
     graph.node("Einsum", ["attention_mask_float", model.graph.output[0].name], "pooled", equation="bs,bsh->bh")
     graph.node("LpNormalization", ["pooled"], OUTPUT, axis=-1, p=2)
     model.graph.node.extend(graph.nodes)
     del model.graph.output[:]
-    model.graph.output.append(tensor(OUTPUT, TensorProto.FLOAT, ["batch", shape[2].dim_value]))
+    model.graph.output.append(onnx.make_value(OUTPUT, onnx.FLOAT, ["batch", shape[2].dim_value]))
 
 
 def _layer_count(weights: Weights) -> int:
@@ -144,7 +138,7 @@ def _attention(graph: GraphBuilder, weights: Weights, prefix: str, hidden: str) 
     matrix = graph.constant(f"{prefix}.weight", np.concatenate([weights[f"{part}.weight"].T for part in parts], 1))
     bias = graph.constant(f"{prefix}.bias", np.concatenate([weights[f"{part}.bias"] for part in parts]))
     projected = graph.node("MatMul", [hidden, matrix], f"{prefix}.projected")
-    graph.nodes.append(helper.make_node("Split", [projected], parts, name=f"{prefix}.split", axis=-1, num_outputs=3))
+    graph.nodes.append(onnx.make_node("Split", [projected], parts, name=f"{prefix}.split", axis=-1, num_outputs=3))
     inputs = [*parts, bias, "attention_mask_int32"]
     context = graph.node("MultiHeadAttention", inputs, f"{prefix}.context", domain=_MICROSOFT, num_heads=HEADS)
     return _dense_and_residual(graph, weights, f"{prefix}.output", context, hidden)

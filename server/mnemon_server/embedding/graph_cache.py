@@ -7,6 +7,7 @@ from typing import Literal
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.built_in import BuiltInModel
 from mnemon_server.embedding.files import sha256_of, write_atomically
+from mnemon_server.embedding.onnx_messages import other_files, read_model
 from mnemon_server.embedding.weights import ModelFiles, Progress
 
 Precision = Literal["int8", "fp32"]
@@ -67,18 +68,18 @@ def _checksum_file(path: Path) -> Path:
 def _builder(built_in: BuiltInModel, files: ModelFiles, precision: Precision) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         # Imported here, because only the first start builds a graph.
-        import onnx
-
         from mnemon_server.embedding.graph import add_pooling
         from mnemon_server.embedding.quantize import quantize
 
         if files.is_graph:
-            model = onnx.load(files.source)
+            model = read_model(files.source.read_bytes())
+            if others := other_files(model):
+                raise EmbeddingError(f"{files.source} keeps weights in {', '.join(others)}; export them into one file.")
             add_pooling(model)
         else:
             model = built_in.build_graph(files.source)
         if precision == "int8":
             quantize(model)
-        onnx.save(model, path)
+        path.write_bytes(model.SerializeToString())
 
     return write

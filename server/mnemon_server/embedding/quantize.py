@@ -12,10 +12,9 @@ arithmetic.
 import re
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
 
+from mnemon_server.embedding import onnx_messages as onnx
 from mnemon_server.embedding.graph import GraphBuilder
 
 _STEPS = 127
@@ -25,7 +24,7 @@ _UPPER_PROJECTION = re.compile(r"layer\.(?:[3-9]|\d\d+)[./]attention[./](?:proje
 _AXES_ARE_INPUTS_FROM_OPSET = 18
 
 
-def quantize(model: onnx.ModelProto) -> None:
+def quantize(model: onnx.Model) -> None:
     """Replaces products with constant matrices by their eight-bit form, in place."""
     constants = {constant.name: constant for constant in model.graph.initializer}
     graph = GraphBuilder()
@@ -37,10 +36,15 @@ def quantize(model: onnx.ModelProto) -> None:
     replaced = set()
     for node in model.graph.node:
         matrix = constants.get(node.input[1]) if node.op_type == "MatMul" else None
-        if matrix is None or len(matrix.dims) != 2 or _UPPER_PROJECTION.search(node.output[0]):
+        if (
+            matrix is None
+            or matrix.data_type != onnx.FLOAT
+            or len(matrix.dims) != 2
+            or _UPPER_PROJECTION.search(node.output[0])
+        ):
             graph.nodes.append(node)
             continue
-        _add_product(graph, node, numpy_helper.to_array(matrix), opset)
+        _add_product(graph, node, onnx.numbers(matrix), opset)
         replaced.add(matrix.name)
     _replace(model, graph, replaced)
 
@@ -51,7 +55,7 @@ def quantize_columns(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDA
     return np.rint(matrix / scales).astype(np.int8), scales.astype(np.float32)
 
 
-def _add_product(graph: GraphBuilder, node: onnx.NodeProto, matrix: NDArray[np.float32], opset: int) -> None:
+def _add_product(graph: GraphBuilder, node: onnx.Node, matrix: NDArray[np.float32], opset: int) -> None:
     value, name = node.input[0], node.output[0]
     rounded, scales = quantize_columns(matrix)
     graph.node("Abs", [value], f"{name}.abs")
@@ -70,7 +74,7 @@ def _add_product(graph: GraphBuilder, node: onnx.NodeProto, matrix: NDArray[np.f
     graph.node("Mul", [f"{name}.product", f"{name}.largest"], name)
 
 
-def _replace(model: onnx.ModelProto, graph: GraphBuilder, replaced: set[str]) -> None:
+def _replace(model: onnx.Model, graph: GraphBuilder, replaced: set[str]) -> None:
     used = {name for node in graph.nodes for name in node.input}
     kept = [constant for constant in model.graph.initializer if constant.name not in replaced or constant.name in used]
     added = [constant for name, constant in graph.constants.items() if name in used]
@@ -78,4 +82,4 @@ def _replace(model: onnx.ModelProto, graph: GraphBuilder, replaced: set[str]) ->
     model.graph.initializer.extend([*kept, *added])
     model.graph.node.extend(graph.nodes)
     if all(entry.domain != _MICROSOFT for entry in model.opset_import):
-        model.opset_import.append(helper.make_opsetid(_MICROSOFT, 1))
+        model.opset_import.append(onnx.make_opset(_MICROSOFT, 1))

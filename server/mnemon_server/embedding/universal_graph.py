@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
 
-from mnemon_server.embedding.graph import OUTPUT, GraphBuilder, make_model, tensor
+from mnemon_server.embedding import onnx_messages as onnx
+from mnemon_server.embedding.graph import OUTPUT, GraphBuilder, make_model
 
 _STACKS = ((2, 0), (3, 1), (5, 2))
 """For each stack: the number of tokens in a window, and how many of them precede the token."""
@@ -24,7 +23,7 @@ _OPEN_END = np.iinfo(np.int64).max
 Weights = Mapping[str, NDArray[Any]]
 
 
-def build_universal_encoder(weights_file: Path) -> onnx.ModelProto:
+def build_universal_encoder(weights_file: Path) -> onnx.Model:
     """A model from `input_ids` and `attention_mask`, int64 of shape (batch, sequence), to `embedding` of shape (batch,
     dimension).
     """
@@ -32,9 +31,9 @@ def build_universal_encoder(weights_file: Path) -> onnx.ModelProto:
         return _build({name: weights[name] for name in weights.files})
 
 
-def _build(weights: Weights) -> onnx.ModelProto:
+def _build(weights: Weights) -> onnx.Model:
     graph = GraphBuilder()
-    graph.node("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
+    graph.node("Cast", ["attention_mask"], "mask", to=onnx.FLOAT)
     graph.constant("last_axis", np.array([-1], np.int64))
     graph.constant("token_axis", np.array([1], np.int64))
     graph.node("Unsqueeze", ["mask", "last_axis"], "token_mask")
@@ -45,7 +44,7 @@ def _build(weights: Weights) -> onnx.ModelProto:
     output = _dense_layers(graph, weights, _mean(graph, weights, normal))
     graph.node("LpNormalization", [output], OUTPUT, axis=-1, p=2)
     dimension = weights["d3"].shape[1]
-    return make_model("universal-sentence-encoder", graph, tensor(OUTPUT, TensorProto.FLOAT, ["batch", dimension]))
+    return make_model("universal-sentence-encoder", graph, onnx.make_value(OUTPUT, onnx.FLOAT, ["batch", dimension]))
 
 
 def _embeddings(graph: GraphBuilder, weights: Weights) -> str:
@@ -59,7 +58,7 @@ def _embeddings(graph: GraphBuilder, weights: Weights) -> str:
     graph.constant("offsets", weights["lo"][:, None])
     graph.node("Mod", ["input_ids", "block_count"], "blocks")
     graph.node("Gather", ["words", "input_ids"], "stored")
-    graph.node("Cast", ["stored"], "unscaled", to=TensorProto.FLOAT)
+    graph.node("Cast", ["stored"], "unscaled", to=onnx.FLOAT)
     graph.node("Gather", ["scales", "blocks"], "token_scales")
     graph.node("Gather", ["offsets", "blocks"], "token_offsets")
     graph.node("Mul", ["unscaled", "token_scales"], "scaled")
@@ -75,7 +74,7 @@ def _stacks(graph: GraphBuilder, weights: Weights, embedded: str) -> list[str]:
     normal = _layer_norm(graph, weights, projected, joined("ln_g"), joined("ln_b"))
     graph.node("Mul", [normal, "token_mask"], "projected")
     inputs = [f"stack{size}" for size, _ in _STACKS]
-    graph.nodes.append(helper.make_node("Split", ["projected"], inputs, name="split", axis=-1, num_outputs=len(inputs)))
+    graph.nodes.append(onnx.make_node("Split", ["projected"], inputs, name="split", axis=-1, num_outputs=len(inputs)))
     return [_stack(graph, weights, name, *sizes) for name, sizes in zip(inputs, _STACKS, strict=True)]
 
 

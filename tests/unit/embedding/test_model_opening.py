@@ -106,13 +106,24 @@ def test_the_identity_depends_on_the_weights_and_not_on_their_location(
     embedder.close()
 
 
+def exported(weights_folder: Path) -> onnx.ModelProto:
+    """The model as others may write it: one matrix is a list of numbers, and not bytes."""
+    built = build_encoder(load_file(weights_folder / WEIGHTS_FILE))
+    model = onnx.ModelProto.FromString(built.SerializeToString())
+    onnx.checker.check_model(model)
+    matrix = next(each for each in model.graph.initializer if each.name == "encoder.layer.0.output.dense.weight")
+    matrix.float_data.extend(onnx.numpy_helper.to_array(matrix).flat)
+    matrix.ClearField("raw_data")
+    return model
+
+
 @pytest.mark.parametrize("name", ["model.onnx", "onnx/model.onnx"])
 def test_a_folder_with_its_own_graph_uses_it_and_has_another_identity(
     weights_folder: Path, int8_embedder: Embedder, tmp_path: Path, name: str
 ) -> None:
     own = tmp_path / "own" / name
     own.parent.mkdir(parents=True)
-    onnx.save(build_encoder(load_file(weights_folder / WEIGHTS_FILE)), own)
+    onnx.save(exported(weights_folder), own)
     shutil.copyfile(weights_folder / TOKENIZER_FILE, tmp_path / "own" / TOKENIZER_FILE)
     embedder = open_int8(tmp_path / "cache", tmp_path / "own")
     assert embedder.model.revision != int8_embedder.model.revision
@@ -133,6 +144,13 @@ def test_a_graph_that_is_not_an_encoder_is_refused(weights_folder: Path, tmp_pat
     with pytest.raises(EmbeddingError, match="hidden states"):
         open_int8(tmp_path / "cache", tmp_path)
     assert not list((tmp_path / "cache").glob(".*")), "a partly written file was left behind"
+
+
+def test_a_graph_that_keeps_its_weights_in_other_files_is_refused(weights_folder: Path, tmp_path: Path) -> None:
+    onnx.save(exported(weights_folder), tmp_path / "model.onnx", save_as_external_data=True, location="weights.bin")
+    shutil.copyfile(weights_folder / TOKENIZER_FILE, tmp_path / TOKENIZER_FILE)
+    with pytest.raises(EmbeddingError, match=r"model\.onnx keeps weights in weights\.bin; export them into one file"):
+        open_int8(tmp_path / "cache", tmp_path)
 
 
 def test_the_short_name_means_the_same_model(model_cache: Path, int8_embedder: Embedder) -> None:
