@@ -43,7 +43,7 @@ class Conversation(NamedTuple):
     last_sequence: int
     """The positions of its oldest and newest event in storage order."""
     title: str = ""
-    """Of the first message: its metadata "title", or else the beginning of its text."""
+    """The metadata "title" of the first message, or else the beginning of its text."""
 
     @property
     def position(self) -> ConversationPosition:

@@ -141,7 +141,7 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class PageOf(Generic[Item_co]):
-    """Some of what a list has, in its order."""
+    """A part of a list, in its order."""
 
     items: tuple[Item_co, ...]
     next_position: int | None

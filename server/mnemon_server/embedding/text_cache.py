@@ -1,4 +1,4 @@
-"""Keeps what was computed of recent texts."""
+"""Keeps arrays computed from recent texts: their tokens or their vectors."""
 
 import hashlib
 import threading

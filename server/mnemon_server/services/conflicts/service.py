@@ -298,7 +298,7 @@ class ConflictStore:
         again: Callable[[dict[str, Any]], Changed],
         request: RequestKey | None,
     ) -> Changed:
-        """The result of a program. A replay gets what is stored now of what the first answer names."""
+        """The result of a program. A replay reads again the records that the first answer names."""
         done: list[Changed] = []
 
         def run(tx: VaultTransaction) -> str:

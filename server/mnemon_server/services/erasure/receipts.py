@@ -19,7 +19,7 @@ Sign = Callable[[bytes], tuple[bytes, bytes]]
 
 
 def subject_of(target: EraseTarget) -> dict[str, str]:
-    """Whom an erasure is about: SHA-256 of a salt, the kind and the name, joined by U+0000."""
+    """The subject of an erasure: SHA-256 of a salt, the kind and the name, joined by U+0000."""
     if target.user:
         kind, name = "user", target.user
     elif target.namespace is not None:

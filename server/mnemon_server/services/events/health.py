@@ -45,7 +45,7 @@ class EventsHealth:
         offload: Offload,
         reporters: Iterable[str] = (),
     ) -> None:
-        """Starts without problems. What the log named before a restart stands until its reporter reports."""
+        """Starts without problems; those in the log from before a restart stand until their reporters report."""
         self._pressure = WritePressure(write_latency)
         self._failure: MnemonError | None = None
         self._unheard = set(reporters)

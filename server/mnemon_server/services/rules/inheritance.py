@@ -83,7 +83,7 @@ def _inheritable(rule: RuleDict) -> dict[str, Any]:
 
 
 def _section(kind: type, values: Mapping[str, Any]) -> Any:
-    """A section of a rule; what has no value has the default."""
+    """A section of a rule; fields without a value have their defaults."""
     hints = _hints(kind)
     found = {name: values[key] for name in hints if (key := _KEYS.get(name, name)) in values}
     return kind(**{name: _read(hints[name], value) for name, value in found.items()})
