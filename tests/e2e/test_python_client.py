@@ -4,7 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
@@ -251,6 +251,42 @@ def test_a_delete_of_everything_or_by_a_bad_filter_is_refused(memory: Client) ->
     with pytest.raises(mnemon.InvalidArgumentError, match="filters"):
         memory.documents.delete_many(filters={"topic": None})  # type: ignore[dict-item]
     assert memory.documents.count() == 3
+
+
+_SWAPPED = {"created_from": datetime(2026, 2, 1, tzinfo=UTC), "created_to": datetime(2026, 1, 1, tzinfo=UTC)}
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda memory: memory.recall("x", since="2026-02-01", until="2026-01-01"), "until: must not be before since"),
+        (
+            lambda memory: memory.timeline.summarize(since="2026-02-01", until="2026-01-01"),
+            "until: must not be before since",
+        ),
+        (lambda memory: [*memory.memories.list(**_SWAPPED)], "created_to: must not be before created_from"),
+        (lambda memory: [*memory.semantic.list(**_SWAPPED)], "created_to: must not be before created_from"),
+        (
+            lambda memory: memory.conversations.delete_messages("c", user="ada"),
+            "message_ids: exactly one of message_ids, last and after must be set",
+        ),
+        (lambda memory: memory.documents.delete_many(), "filters: must not be empty if `where` is: "),
+        (lambda memory: memory.memories.purge(), "where: must not be empty unless only_deleted is set: "),
+        (lambda memory: [*memory.changes.list("soon")], "since: must be an unchanged cursor "),
+    ],
+)
+def test_an_error_names_the_argument_and_not_the_field_of_the_request(
+    memory: Client, call: Callable[[Client], object], told: str
+) -> None:
+    with pytest.raises(mnemon.InvalidArgumentError, match=f"^{re.escape(told)}") as refused:
+        call(memory)
+    assert refused.value.violations[0].field == told.partition(":")[0]
+
+
+def test_a_filter_that_would_have_to_compare_a_list_is_refused_with_what_does(memory: Client) -> None:
+    memory.documents.put("tags", "Bread.", {"tags": ["food"]})
+    with pytest.raises(mnemon.InvalidArgumentError, match=r"filters\.tags: .* a list of texts, which `where` compares"):
+        memory.documents.search("bread", filters={"tags": "food"}, strict=True)
 
 
 def test_bad_items_of_a_bulk_fail_alone(memory: Client) -> None:

@@ -28,6 +28,16 @@ _EXPRESSION = re.compile(
     r'(?:: "([\w.-]+)")?'
 )
 """The path of a part of an expression in a message, and the field of the record that it compares."""
+_ARGUMENTS = {
+    re.compile(r"\bfilter(?=: must not be empty)|(?<=`)filter(?=`)"): "where",
+    re.compile(r"\b(?:filter\.)?(created|reinforced)\.start_time\b"): r"\1_from",
+    re.compile(r"\b(?:filter\.)?(created|reinforced)\.end_time\b"): r"\1_to",
+    re.compile(r"\b(?:range|time)\.start_time\b"): "since",
+    re.compile(r"\b(?:range|time)\.end_time\b"): "until",
+    re.compile(r"\bafter_message_id\b"): "after",
+    re.compile(r"\bcursor(?=: must )"): "since",
+}
+"""The fields of requests that are arguments of another name here."""
 
 _CODES_BY_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -61,7 +71,7 @@ def error_from_call(error: grpc.RpcError, *, address: str, timeout: float | None
     else:
         kind = _class_of(code, details.reason)
     return kind(
-        _message(code, _as_arguments(text), details.reason, address, timeout),
+        _message(code, as_arguments(text), details.reason, address, timeout),
         code=code.name,
         reason=details.reason,
         request_id=_request_id_of(error),
@@ -160,15 +170,18 @@ def _read_detail(packed: any_pb2.Any, found: _Details) -> None:
         found.reason, found.incident_id = info.reason, info.metadata.get("incident_id", "")
     elif packed.Unpack(bad):
         for each in bad.field_violations:
-            name, _, description = _as_arguments(f"{each.field}: {each.description}").partition(": ")
+            name, _, description = as_arguments(f"{each.field}: {each.description}").partition(": ")
             found.violations.append(errors.FieldViolation(name, description))
     elif packed.Unpack(retry):
         found.retry_after = retry.retry_delay.ToTimedelta().total_seconds()
 
 
-def _as_arguments(text: str) -> str:
-    """The text, in which expressions are what callers know them as: `where`, and the field."""
-    return _EXPRESSION.sub(lambda found: f"where.{found[1]}" if found[1] else "where", text)
+def as_arguments(text: str) -> str:
+    """The text, in which fields of requests are named as the arguments that they come from."""
+    text = _EXPRESSION.sub(lambda found: f"where.{found[1]}" if found[1] else "where", text)
+    for field_name, argument in _ARGUMENTS.items():
+        text = field_name.sub(argument, text)
+    return text
 
 
 def _reason_name(reason: int) -> str:

@@ -8,6 +8,7 @@ from mnemon._enums import choice
 from mnemon._messages.convert import invalid
 from mnemon._messages.filters import where_to_pb
 from mnemon._messages.translation import request
+from mnemon._status import as_arguments
 from mnemon._values import documents as values
 from mnemon._values.filters import FilterLike
 from mnemon.shared.errors import FieldViolation, InvalidArgumentError
@@ -97,6 +98,8 @@ def filter_of(
 def check_filters(response: _Filtered, *, strict: bool) -> None:
     """Warns of filters that were ignored or can match nothing; raises InvalidArgumentError for them if `strict`."""
     told: list[Any] = [*response.ignored_filters, *response.unmatched_filters]
+    for each in told:
+        each.reason = as_arguments(each.reason)
     if strict and (violations := [FieldViolation(f"filters.{each.key}", each.reason) for each in told]):
         message = "; ".join(f"{violation.field}: {violation.description}" for violation in violations)
         raise InvalidArgumentError(message, reason="INVALID_ARGUMENT", violations=violations)

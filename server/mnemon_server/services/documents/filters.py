@@ -51,7 +51,7 @@ def strict_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
         if problem := metadata_key_problem(key) or filter_value_problem(value):
             yield FieldViolation(_field(key), problem)
     if where == DocumentFilter():
-        yield FieldViolation("filters", "must not be empty if filter is: that would delete everything")
+        yield FieldViolation("filters", "must not be empty if `filter` is: that would delete everything")
 
 
 def unmet_violations(records: RecordEngine, where: DocumentFilter) -> Iterable[FieldViolation]:

@@ -31,7 +31,7 @@ def query_violations(query: RecallQuery, dimension: int) -> Iterator[FieldViolat
         yield from namespace_violations(query.namespace, "namespace")
     yield from _kind_violations(query)
     if query.start is not None and query.end is not None and query.start > query.end:
-        yield FieldViolation("time.end_time", "must not be before start_time")
+        yield FieldViolation("time.end_time", "must not be before time.start_time")
     if not 0 <= query.limit <= LIMIT_MAX:
         yield FieldViolation("limit", f"must be 1 to {LIMIT_MAX}, or 0 for the default")
     if not 0 <= query.max_tokens <= TOKENS_MAX:

@@ -14,7 +14,6 @@ _OWN = {
     "message_id": "--id",
     "message_time": "--happened",
     "message_ids": "--message",
-    "after_message_id": "--after",
     "metadata": "--meta",
     "kinds": "--kind",
 }
