@@ -158,10 +158,11 @@ def test_a_text_that_begins_with_a_hyphen_is_taken_for_an_option_and_the_error_s
     assert "Did you mean '--user'?" in typo.stderr and "hyphen" not in typo.stderr
 
 
-def test_a_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [("tools", "execute"), ("tools", "parse"), ("update", "tea", "--file")])
+def test_a_text_that_is_not_utf_8_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
     path = tmp_path / "answer.txt"
-    path.write_bytes(b"\xff")
-    done = run("127.0.0.1:1", "tools", "execute", path)
+    path.write_bytes(b"caf\xe9")
+    done = run("127.0.0.1:1", *command, path)
 
     assert done.returncode == 2 and "is not UTF-8" in done.stderr
 

@@ -48,6 +48,17 @@ def test_the_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
     assert (document.doc_id, document.content) == ("a.txt", "café")
 
 
+@pytest.mark.parametrize("order", ["utf-16-le", "utf-16-be"])
+def test_files_in_utf_16_with_a_byte_order_mark_are_read(tmp_path: Path, order: str) -> None:
+    (tmp_path / "a.txt").write_bytes("\ufeffcafé\n".encode(order))
+    lines = '\ufeff{"doc_id": "1", "content": "thé"}\r\n\r\n{"doc_id": "2", "content": "Ċ 茶"}\r\n'
+    (tmp_path / "b.jsonl").write_bytes(lines.encode(order))
+
+    found = [(each.doc_id, each.content) for each in read(tmp_path) if isinstance(each, Document)]
+
+    assert found == [("a.txt", "café\n"), ("1", "thé"), ("2", "Ċ 茶")]
+
+
 def test_files_that_are_not_text_are_skipped_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "a-zero").write_bytes(b"text\0more")
     (tmp_path / "b-latin").write_bytes(b"caf\xe9")

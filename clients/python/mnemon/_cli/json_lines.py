@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon._cli.documents.sources import Unreadable, without_nulls
+from mnemon._cli.encodings import lines_of
 from mnemon._cli.options import STDIN
 from mnemon._cli.output import plain
 from mnemon._cli.progress import BulkProgress, count_lines
@@ -152,7 +153,7 @@ def _read_lines(path: str) -> Iterator[tuple[str, Any]]:
     """The JSON of the lines with their places, without blank lines."""
     try:
         with sys.stdin.buffer if path == STDIN else Path(path).open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(lines_of(file), start=1):
                 if line.strip():
                     yield f"{path}:{number}", _parsed(f"{path}:{number}", line)
     except OSError as error:

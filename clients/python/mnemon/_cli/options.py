@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from mnemon._cli.encodings import decoded
 from mnemon._json import read_json
 from mnemon._local_time import SkippedTimeError, day_of, distance_of, exact_time, local_time
 from mnemon._values.documents import ORIGIN_FIELDS, AckLevel, FilterValue, Scope, SearchMode
@@ -139,7 +140,7 @@ def text_or_stdin(text: str) -> str:
     if len(data) > TEXT_BYTES_MAX:
         raise click.BadParameter(f"standard input is longer than {TEXT_BYTES_MAX:,} bytes")
     try:
-        found = data.decode("utf-8-sig").rstrip("\r\n")
+        found = decoded(data).rstrip("\r\n")
     except UnicodeDecodeError:
         raise click.BadParameter("standard input is not UTF-8 text") from None
     if not found or is_blank(found):

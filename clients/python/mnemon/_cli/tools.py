@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mnemon._cli import options as opt
 from mnemon._cli import output as out
+from mnemon._cli.encodings import TEXT_FILE, content_of
 from mnemon._cli.session import Session
 from mnemon._values import tools as tool_values
 from mnemon._values.tools import ParseOptions
@@ -116,31 +117,31 @@ def call(session: Session, tool: str, arguments: dict[str, Any], *, about: dict[
 
 
 @tools.command()
-@click.argument("file", type=click.File(encoding="utf-8"), default="-")
+@click.argument("text", metavar="[FILE]", type=TEXT_FILE, default="-", callback=content_of)
 @_parse_options
 @opt.json_option
-def parse(session: Session, file: Any, *, options: ParseOptions) -> None:
+def parse(session: Session, text: str, *, options: ParseOptions) -> None:
     """Find the calls in a model's text from FILE or standard input, and run none of them.
 
     The exit code is 1 if there is no call.
     """
-    parsed = session.client.tools.parse(_text(file), **options)
+    parsed = session.client.tools.parse(text, **options)
     out.show(session, parsed, parsed_table)
     if not parsed.success:
         raise SystemExit(1)
 
 
 @tools.command()
-@click.argument("file", type=click.File(encoding="utf-8"), default="-")
+@click.argument("text", metavar="[FILE]", type=TEXT_FILE, default="-", callback=content_of)
 @_context_options
 @_parse_options
 @opt.json_option
-def execute(session: Session, file: Any, *, about: dict[str, Any], options: ParseOptions) -> None:
+def execute(session: Session, text: str, *, about: dict[str, Any], options: ParseOptions) -> None:
     """Run the calls in a model's text from FILE or standard input, in order.
 
     The exit code is 1 if a call fails, or if a block cannot be read as a call; standard error says why.
     """
-    done = session.client.tools.execute(_text(file), **about, **options)
+    done = session.client.tools.execute(text, **about, **options)
     if session.as_json:
         echo(done.to_json())
     else:
@@ -159,14 +160,6 @@ def execute(session: Session, file: Any, *, about: dict[str, Any], options: Pars
 def stats(session: Session) -> None:
     """Count the texts that were parsed since the vault was opened, by outcome."""
     out.show(session, session.client.tools.stats(), stats_table)
-
-
-def _text(file: Any) -> str:
-    try:
-        found: str = file.read()
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"{file.name} is not UTF-8: {error.reason}") from None
-    return found
 
 
 # Tables

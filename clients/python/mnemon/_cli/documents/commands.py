@@ -5,7 +5,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import click
 from rich.console import RenderableType
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from mnemon._cli import options as opt
 from mnemon._cli import output as out
+from mnemon._cli.encodings import TEXT_FILE, content_of
 from mnemon._cli.memories import status_table
 from mnemon._cli.progress import show_progress
 from mnemon._cli.session import Session
@@ -114,23 +115,27 @@ def count(session: Session, which: dict[str, Any], *, lenient: bool) -> None:
 @click.argument("doc_id")
 @click.option("--content", help="The new text.")
 @click.option(
-    "--file", type=click.File(encoding="utf-8"), help="Take the new text from this file; - is standard input."
+    "--file",
+    "text",
+    type=TEXT_FILE,
+    callback=content_of,
+    help="Take the new text from this file; - is standard input.",
 )
 @opt.set_option
 @click.option("--unset", "remove_metadata", metavar="KEY", multiple=True, help="Metadata to remove; repeatable.")
 @opt.scope_options
 @opt.json_option
 def update(
-    session: Session, /, doc_id: str, scope: values.Scope, content: str | None, file: TextIO | None, **metadata: Any
+    session: Session, /, doc_id: str, scope: values.Scope, content: str | None, text: str | None, **metadata: Any
 ) -> None:
     """Change the given fields of the document DOC_ID, and keep the others."""
     parts = {name: part for name, part in scope.to_dict().items() if part}
-    if content is not None and file is not None:
+    if content is not None and text is not None:
         raise click.UsageError("give the text with --content or with --file, not both")
-    if content is None and file is None and not (parts or any(metadata.values())):
+    if content is None and text is None and not (parts or any(metadata.values())):
         raise click.UsageError("say what to change: --content, --file, --set, --unset or a scope such as --project")
-    text = file.read() if file else content
-    receipt = session.client.documents.update(doc_id, content=text, scope=parts or None, **metadata)
+    new = content if text is None else text
+    receipt = session.client.documents.update(doc_id, content=new, scope=parts or None, **metadata)
     out.show(session, receipt, f"{receipt.outcome} {doc_id}, revision {receipt.revision}")
 
 

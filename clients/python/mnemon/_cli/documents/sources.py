@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mnemon._cli.documents.ignored import IgnoredFiles
+from mnemon._cli.encodings import decoded, is_wide, lines_of
 from mnemon._cli.imports import mail
 from mnemon._cli.imports.markup import text_of_file
 from mnemon._cli.options import STDIN, TEXT_BYTES_MAX, read_bytes
@@ -172,13 +173,13 @@ def _read_text(given: Input, options: SourceOptions) -> Source:
         data = read_bytes(given.path)
     except OSError as error:
         return Unreadable(given.path, error.strerror or type(error).__name__)
-    if b"\0" in data:
+    if b"\0" in data and not is_wide(data):
         return Skipped(given.path, NOT_TEXT)
     if len(data) > TEXT_BYTES_MAX:
         return Unreadable(given.path, f"longer than {TEXT_BYTES_MAX:,} bytes; split it into several documents")
     try:
         is_mail = given.path.lower().endswith(mail.SUFFIX)
-        text, inner = mail.text_of_mail(data) if is_mail else text_of_file(given.path, data.decode("utf-8-sig"))
+        text, inner = mail.text_of_mail(data) if is_mail else text_of_file(given.path, decoded(data))
     except UnicodeDecodeError:
         return Skipped(given.path, NOT_TEXT)
     except ValueError as error:
@@ -199,7 +200,7 @@ def _file_metadata(given: Input) -> dict[str, MetadataValue]:
 def _read_json_lines(given: Input, options: SourceOptions) -> Iterator[Source]:
     try:
         with sys.stdin.buffer if given.path == STDIN else Path(given.path).open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(lines_of(file), start=1):
                 if line.strip():
                     yield _read_json_line(f"{given.path}:{number}", line, options)
     except OSError as error:

@@ -3,7 +3,6 @@
 Of JSON lines, it holds one line at a time; of any other JSON, the text and one record.
 """
 
-import codecs
 import io
 import itertools
 import json
@@ -12,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, TextIO, TypeVar
 
+from mnemon._cli.encodings import is_wide
 from mnemon._cli.imports.found import Damaged, LeftOut, Place, Raw, damaged
 from mnemon._messages.convert import invalid
 from mnemon.shared.errors import InvalidArgumentError
@@ -35,9 +35,9 @@ _DECODER = json.JSONDecoder()
 @contextmanager
 def text_of(file: BinaryIO) -> Iterator[TextIO]:
     """The text of a file in UTF-8 or, with a byte order mark, in UTF-16. Bytes that are not UTF-8 become surrogates."""
-    is_wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    is_utf16 = is_wide(file.read(2))
     file.seek(0)
-    encoding, errors = ("utf-16", "replace") if is_wide else ("utf-8-sig", "surrogateescape")
+    encoding, errors = ("utf-16", "replace") if is_utf16 else ("utf-8-sig", "surrogateescape")
     text = io.TextIOWrapper(file, encoding=encoding, errors=errors, newline="")
     try:
         yield text
