@@ -59,13 +59,15 @@ def test_what_is_added_is_shown_as_a_transcript_listed_and_removed(address: str,
     chat(address, user, "add", "c1", "In Bern.\nuser  2026", "--role", "assistant", "--happened", "2d")
 
     shown = chat(address, user, "show", "c1").stdout.splitlines()
-    assert shown[0].startswith("Ada (user)  20") and shown[1] == "  Which city do I live in?"
+    assert re.fullmatch(r"Ada \(user\)  20[-0-9]+ [:0-9]+  id=q1", shown[0])
+    assert shown[1] == "  Which city do I live in?"
     assert shown[2].startswith("assistant  20") and shown[3:] == ["  In Bern.", "  user  2026"]
     last = chat(address, user, "show", "c1", "-n", "1")
     assert "Which city" not in last.stdout and "the last 1 are shown" in last.stderr
     listed = chat(address, user, "list").stdout
     assert "c1" in listed and f"user={user}" in listed
-    assert chat(address, user, "delete", "c1", "--last", "1", "--yes").stdout == "removed 1 message\n"
+    named = shown[2].partition("  id=")[2]
+    assert chat(address, user, "delete", "c1", "--message", named, "--yes").stdout == "removed 1 message\n"
     assert [text for _, _, text in said(address, user, "c1")] == ["Which city do I live in?"]
     assert run(address, "chat", "delete", "c1", "--user", user, stdin="n\n").returncode == 1
     assert chat(address, user, "delete", "c1", stdin="y\n").stdout == "removed 1 event\n"
@@ -78,7 +80,7 @@ def test_a_transcript_names_an_origin_that_its_role_does_not(address: str, user:
     with Client(address) as client:
         for role, origin in (("user", ""), ("user", "web"), ("tool", ""), ("assistant", "user")):
             client.conversations.append("c", [{"role": role, "content": "x"}], user=user, origin=origin or None)
-    heads = re.findall(r"^(\w+)  [-0-9]+ [:0-9]+(.*)$", chat(address, user, "show", "c").stdout, re.MULTILINE)
+    heads = re.findall(r"^(\w+)  [-0-9]+ [:0-9]+(.*)  id=\w+$", chat(address, user, "show", "c").stdout, re.MULTILINE)
     assert heads == [("user", ""), ("user", "  from web"), ("tool", ""), ("assistant", "  from user")]
 
 

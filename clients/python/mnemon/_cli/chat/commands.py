@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -74,7 +75,7 @@ def add(
 @opt.limit_option(_SHOWN)
 @opt.json_option
 def show_messages(session: Session, conversation: str, *, scope: dict[str, Any], limit: int) -> None:
-    """Show the last messages of CONVERSATION, oldest first."""
+    """Show the last messages of CONVERSATION, oldest first, with the ids that `mnemon chat delete` takes."""
     if limit > _MESSAGES_MAX:
         raise click.UsageError(f"--limit is at most {_MESSAGES_MAX:,}; 0 shows all messages")
     # One more than is shown says whether there are earlier ones.
@@ -88,7 +89,7 @@ def show_messages(session: Session, conversation: str, *, scope: dict[str, Any],
         found = chain([first], found)
         is_cut = limit and len(messages := [*found]) > limit
         shown = iter(messages[-limit:]) if limit else found
-        out.show_list(session, shown, transcript, limit=0)
+        out.show_list(session, shown, partial(transcript, shows_ids=True), limit=0)
     if is_cut:
         out.note(f"there are earlier ones; the last {limit:,} are shown, and --limit 0 shows all")
 
@@ -177,19 +178,20 @@ def conversation_table(found: Iterable[values.Conversation]) -> RenderableType:
     return out.record_table(columns, rows, "no conversations")
 
 
-def transcript(messages: Iterable[values.ConversationMessage]) -> RenderableType:
+def transcript(messages: Iterable[values.ConversationMessage], *, shows_ids: bool = False) -> RenderableType:
     """Messages to read: who said it and when, then the words, indented so that no text can pass for a message."""
-    found = [*chain.from_iterable(map(_turn, messages))]
+    found = [part for message in messages for part in _turn(message, shows_ids=shows_ids)]
     return Group(*found) if found else Text("no messages")
 
 
-def _turn(message: values.ConversationMessage) -> Iterator[RenderableType]:
+def _turn(message: values.ConversationMessage, *, shows_ids: bool) -> Iterator[RenderableType]:
     role = f"{message.role}, in answer to {message.tool_call_id}" if message.tool_call_id else message.role
     speaker = f"{message.name} ({role})" if message.name else role
     # What a tool says, or an assistant, is known from the role.
     is_usual = message.origin in ("", *_USUAL_ORIGINS.get(message.role, ()))
     source = "" if is_usual else f"  from {message.origin} {message.origin_name}".rstrip()
-    yield out.plain(f"{speaker}  {out.short_time(message.message_time)}".rstrip() + source, "bold")
+    head = out.plain(f"{speaker}  {out.short_time(message.message_time)}".rstrip() + source, "bold")
+    yield head + out.plain(f"  id={message.message_id}", "dim") if shows_ids else head
     calls = (f"calls {call.name} with {call.arguments or 'nothing'}" for call in message.tool_calls)
     yield _Indented("\n".join(filter(None, (message.content.strip(), *calls))))
 
