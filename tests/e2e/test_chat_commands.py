@@ -234,6 +234,29 @@ def test_a_messenger_tells_when_something_was_said(address: str, user: str, tmp_
     }
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # What stands for media, a deleted message and a missed call, as telephones of several languages write it.
+        ("<Media omitted>", "This message was deleted", "Missed voice call"),
+        ("<Medien ausgeschlossen>", "Diese Nachricht wurde gelöscht.", "Verpasster Sprachanruf"),
+        ("<Multimedia omitido>", "Se eliminó este mensaje.", "Llamada perdida"),
+        ("\u200eimage omitted", "\u200eYou deleted this message.", "\u200eMissed video call, \u200e10:15"),
+        ("\u200e画像は省略されました", "\u200eこのメッセージは削除されました", "\u200e<attached: 01-PHOTO-2024.jpg>"),
+    ],
+)
+def test_what_stands_for_media_deleted_messages_and_calls_is_nobodys_words(
+    address: str, user: str, tmp_path: Path, lines: tuple[str, ...]
+) -> None:
+    spoken = ("Deleted it.", "The image was omitted", "Look \u200eaudio omitted", "Yes \u200e<This message was edited>")
+    whole = [*lines, *spoken, f"{lines[0]}\nthe caption"]
+    text = "".join(f"[12.03.24, 10:15:{number:02}] Ann: {line}\n" for number, line in enumerate(whole))
+    done = chat(address, user, "import", written(tmp_path, "chat.txt", text))
+    assert "5 added" in done.stdout and "left out: 3 without text" in done.stdout
+    found = [content for _, _, content in said(address, user, "chat.txt")]
+    assert found == ["Deleted it.", "The image was omitted", "Look", "Yes", "the caption"]
+
+
 def test_a_line_with_a_clock_does_not_make_a_transcript_a_timed_one(address: str, user: str, tmp_path: Path) -> None:
     path = written(tmp_path, "plan.txt", "Ann: The plan:\n12:30 lunch: pizza\nBen: Fine.\n")
     chat(address, user, "import", path)

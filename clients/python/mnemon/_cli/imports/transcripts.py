@@ -14,6 +14,8 @@ from datetime import datetime
 from html import unescape
 from typing import NamedTuple
 
+from mnemon._cli.imports.placeholders import MARKS, without_placeholder
+
 _DATE = r"(?P<date>\d{1,4}(?P<mark>[./-])\d{1,2}(?P=mark)\d{1,4})"
 _CLOCK = (
     r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.](?P<second>\d{2})(?:[.,]\d+)?)?(?:\s?(?P<half>[AaPp])\.?\s?[Mm]\.?)?"
@@ -29,8 +31,6 @@ _CUE = re.compile(r"\s*(?:\d+:)?\d{2}:\d{2}[.,]\d{3}\s+-->\s")
 """The line above the text of a cue."""
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+(?P<name>[^>]+)>")
 _TAG = re.compile(r"</?[a-z\d][^<>]*>")
-_MARKS = str.maketrans({**dict.fromkeys("\ufeff\u200e\u200f\u202a\u202c"), "\u202f": " ", "\xa0": " "})
-"""Direction marks, which messengers put before times and names, and non-breaking spaces."""
 _NAME_WORDS_MAX = 3
 _NO_SPEAKERS = {
     *("action", "actions", "agenda", "attendees", "bcc", "cc", "date", "decision", "decisions", "example", "from"),
@@ -131,23 +131,24 @@ def _plain(line: str) -> Line:
 def _timed(line: str, style: Style) -> Line:
     stamp = _stamp_of(line)
     if stamp is None:
-        return Line(line)
+        return Line(without_placeholder(line, is_first=False))
     time = _time_of(stamp, style)
     if speaker := _speaker_after(stamp):
-        return Line(_behind(line, speaker.end()), speaker["name"].strip("~ "), time)
+        said = without_placeholder(_behind(line, speaker.end()), is_first=True)
+        return Line(said, speaker["name"].strip("~ "), time)
     return Line(line, is_notice=stamp["date"] is not None)
 
 
 def _behind(line: str, end: int) -> str:
     """The rest of the line from a position that was found without the marks."""
     start = end
-    while len(line[:start].translate(_MARKS)) < end:
+    while len(line[:start].translate(MARKS)) < end:
         start += 1
     return line[start:]
 
 
 def _stamp_of(line: str) -> re.Match[str] | None:
-    bare = line.translate(_MARKS)
+    bare = line.translate(MARKS)
     return _STAMP.match(bare) or _SIGNED.match(bare)
 
 
