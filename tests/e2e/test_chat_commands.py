@@ -257,6 +257,93 @@ def test_what_stands_for_media_deleted_messages_and_calls_is_nobodys_words(
     assert found == ["Deleted it.", "The image was omitted", "Look", "Yes", "the caption"]
 
 
+def telegram_chat(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": "Trip", "type": "private_group", "id": 42, "messages": messages, **more}
+
+
+def telegram_message(number: int, text: object, **more: Any) -> dict[str, Any]:
+    seconds = 1_710_238_500 + number
+    local = datetime.fromtimestamp(seconds).isoformat()
+    times = {"date": local, "date_unixtime": str(seconds)}
+    return {"id": number, "type": "message", **times, "from": "Ann", "from_id": "user1", "text": text, **more}
+
+
+def test_an_export_of_telegram_is_read_with_its_marked_texts_and_without_its_notices(
+    address: str, user: str, tmp_path: Path
+) -> None:
+    poll = {
+        "question": "When?",
+        "closed": False,
+        "total_voters": 2,
+        "answers": [{"text": "May", "voters": 2}, {"text": "June"}],
+    }
+    messages = [
+        {"id": 1, "type": "service", "date": "2024-03-12T10:15:00", "actor": "Ann", "action": "create_group"},
+        telegram_message(
+            2,
+            [
+                "See ",
+                {"type": "text_link", "text": "this", "href": "https://a.example"},
+                ", ",
+                {"type": "bold", "text": "Ben"},
+            ],
+        ),
+        telegram_message(3, "", media_type="sticker", sticker_emoji="👍"),
+        telegram_message(
+            4,
+            "Fine 🎉",
+            reply_to_message_id=2,
+            forwarded_from="News",
+            edited="2024-03-13T10:15:00",
+            edited_unixtime="1710324900",
+        ),
+        telegram_message(5, "", poll=poll, **{"from": None}),
+        {"id": 6, "type": "unsupported"},
+    ]
+    path = written(tmp_path, "result.json", telegram_chat(*messages))
+    done = chat(address, user, "import", path)
+    assert "reading an export of Telegram Desktop" in done.stderr
+    assert "3 added, 0 known, 0 failed; left out: 2 of the messenger, 1 without text" in done.stdout
+    first, second, third = run_json(address, "chat", "show", "telegram/42", "--user", user)
+    assert [(each["name"], each["content"]) for each in (first, second, third)] == [
+        ("Ann", "See this (https://a.example), Ben"),
+        ("Ann", "Fine 🎉"),
+        ("user1", "When?\nMay\nJune"),
+    ]
+    assert second["message_id"] == "telegram/42/4"
+    assert datetime.fromisoformat(second["message_time"]).timestamp() == 1_710_238_504
+    edited = second["metadata"].pop("edited")
+    assert (second["metadata"], datetime.fromisoformat(edited).timestamp()) == (
+        {"title": "Trip", "forwarded_from": "News", "reply_to": "telegram/42/2"},
+        1_710_324_900,
+    )
+    assert "0 added, 3 known" in chat(address, user, "import", path).stdout
+
+
+def test_all_chats_of_telegram_are_conversations_and_a_bot_is_the_assistant(
+    address: str, user: str, tmp_path: Path
+) -> None:
+    bot = telegram_chat(
+        telegram_message(1, "Hi"),
+        telegram_message(2, "Hello!", **{"from": "Helper", "from_id": "user7"}),
+        type="bot_chat",
+        id=7,
+    )
+    notes = {"type": "saved_messages", "id": 1, "messages": [telegram_message(1, "Buy milk")]}
+    whole = {
+        "about": "…",
+        "contacts": {"list": [{"user_id": 7}]},
+        "chats": {"about": "…", "list": [bot, notes]},
+        "left_chats": {"about": "…", "list": [telegram_chat(telegram_message(9, "Bye", **{"from": "Rex"}))]},
+    }
+    path = written(tmp_path, "result.json", whole)
+    assert "messages of 3 conversations: 4 added" in chat(address, user, "import", path, "--assistant", "rex").stdout
+    assert said(address, user, "telegram/7") == [("user", "Ann", "Hi"), ("assistant", "Helper", "Hello!")]
+    assert said(address, user, "telegram/42") == [("assistant", "Rex", "Bye")]
+    titles = {each["conversation_id"]: each["title"] for each in run_json(address, "chat", "list", "--user", user)}
+    assert titles["telegram/1"] == "Saved messages"
+
+
 def test_a_line_with_a_clock_does_not_make_a_transcript_a_timed_one(address: str, user: str, tmp_path: Path) -> None:
     path = written(tmp_path, "plan.txt", "Ann: The plan:\n12:30 lunch: pizza\nBen: Fine.\n")
     chat(address, user, "import", path)

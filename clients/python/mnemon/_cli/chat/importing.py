@@ -40,7 +40,11 @@ _COLUMNS = {"first": out.SHORT, "messages": out.NUMBER, "added": out.NUMBER, "co
     help="The conversation of messages that do not name one.  [default: the name of the file]",
 )
 @click.option(
-    "--assistant", "assistants", multiple=True, metavar="NAME", help="The assistant in a transcript; repeatable."
+    "--assistant",
+    "assistants",
+    multiple=True,
+    metavar="NAME",
+    help="The assistant, in a file without roles.",
 )
 @opt.collected("scope", opt.owner_options(user_required=True), opt.given_of)
 @opt.json_option
@@ -54,7 +58,7 @@ def import_chats(
     assistants: tuple[str, ...],
     scope: dict[str, Any],
 ) -> None:
-    """Add the conversations in files: exports of ChatGPT and Claude, messages as OpenAI has them, and transcripts.
+    """Add the conversations in files: exports of ChatGPT, Claude and Telegram, messages of OpenAI, and transcripts.
 
     Of a folder, all files are read; those of unknown form are skipped. - is standard input. Messages are known by
     their ids, so importing the same file again adds nothing, and a later one adds what is new.
@@ -70,7 +74,7 @@ def import_chats(
                 continue
             if conversation and form.names_conversations:
                 raise click.UsageError(f"--conversation: {form.about} names its conversations itself; leave it out")
-            if assistants and form is not TURN_FORMS["transcript"]:
+            if assistants and form.has_roles:
                 raise click.UsageError(f"--assistant is for transcripts; {form.about} has roles")
             source = Source(each.name, conversation or _name_of(each), assistants)
             report.begin(each, form)

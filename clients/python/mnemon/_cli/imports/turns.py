@@ -12,6 +12,7 @@ from mnemon._cli.imports.forms import FORMS, Form, packed_as
 from mnemon._cli.imports.found import Damaged, Item, LeftOut, Place, Raw, as_object, damaged
 from mnemon._cli.imports.json_text import each_record, has_bad_bytes, records, text_of
 from mnemon._cli.imports.rows import file_head
+from mnemon._cli.imports.telegram import Said, is_export, telegram
 from mnemon._cli.imports.transcripts import Line, lines_of, style_of
 from mnemon._messages.conversations import message_of
 from mnemon._messages.convert import invalid
@@ -50,7 +51,7 @@ class Source:
     conversation: str
     """The conversation of messages that do not name one."""
     assistants: tuple[str, ...] = ()
-    """The speakers of a transcript that are the assistant."""
+    """The speakers that are the assistant, in a file without roles."""
 
 
 Turns: TypeAlias = Iterator[Turn | LeftOut | Damaged]
@@ -66,6 +67,8 @@ class TurnForm:
     """Whether a record of JSON is of this form."""
     names_conversations: bool = True
     """Whether each message is in a conversation that the file names."""
+    has_roles: bool = True
+    """Whether the file says who is the assistant."""
 
 
 def turn_form_of(file: BinaryIO) -> str:
@@ -232,9 +235,26 @@ def _role_of(speaker: str, assistants: Iterable[str]) -> tuple[str, str]:
     return ("assistant", speaker) if is_named else (_ROLES.get(folded, "user"), "" if folded in _ROLES else speaker)
 
 
+# Exports of Telegram
+
+
+def _telegram(file: BinaryIO, source: Source) -> Turns:
+    for found in each_record(file, telegram, ()):
+        yield _told(found, source) if isinstance(found, Said) else found
+
+
+def _told(said: Said, source: Source) -> Turn:
+    role, name = ("assistant", said.speaker) if said.is_bot else _role_of(said.speaker, source.assistants)
+    message = ConversationMessage(
+        role, said.content, said.message_id, name, message_time=said.time, metadata=said.metadata
+    )
+    return Turn(said.place, said.conversation, message)
+
+
 _EXPORTS = ("chatgpt", "claude", "claude-code", "codex")
 TURN_FORMS: Mapping[str, TurnForm] = {
     **{name: TurnForm(FORMS[name].about, _exported(FORMS[name]), FORMS[name].fits) for name in _EXPORTS},
+    "telegram": TurnForm("an export of Telegram Desktop, result.json", _telegram, is_export, has_roles=False),
     "messages": TurnForm(
         "messages with role and content, as OpenAI has them, in JSON or JSON lines",
         _messages,
@@ -245,6 +265,7 @@ TURN_FORMS: Mapping[str, TurnForm] = {
         'lines of text with their speakers, such as "Ann: Hello.", also with times, as of messengers, and subtitles',
         _transcript,
         names_conversations=False,
+        has_roles=False,
     ),
 }
 """By the name that `mnemon chat import --from` takes; the first one that fits decides."""
