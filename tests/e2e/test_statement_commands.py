@@ -91,7 +91,8 @@ def test_a_conflict_is_named_previewed_decided_listed_and_undone(address: str, c
     old = run(address, "learn", "Ada lives in Hamburg now.", "--user", "ada", "--importance", "0.1", "--resolve")
     assert old.stdout.startswith(f"gave way to {munich}\n")
 
-    assert run(address, "unmerge", decision_id).stdout == f"restored {berlin}\n"
+    restored, *conflicts = run(address, "unmerge", decision_id).stdout.splitlines()
+    assert restored == f"restored {berlin}" and f"conflicts with {munich}: " in "\n".join(conflicts)
     assert "undone" in run(address, "decisions").stdout
     again = run(address, "unmerge", decision_id)
     assert (again.returncode, again.stdout) == (1, "")
@@ -113,6 +114,7 @@ def test_a_merge_is_shown_and_undone_by_its_result(address: str, client: Client)
     assert done.stdout.startswith(f"merged with {berlin} into {merged.memory_id}\n")
     parted = run(address, "unmerge", "--memory", merged.memory_id).stdout.splitlines()
     assert f"restored {berlin}" in parted and f"removed {merged.memory_id}" in parted
+    assert any(line.startswith(f"conflicts with {berlin}: ") for line in parted)
 
 
 def test_unlearning_asks_first_and_a_dry_run_only_counts(address: str, client: Client) -> None:

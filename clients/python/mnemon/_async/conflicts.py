@@ -117,8 +117,10 @@ class AsyncConflicts(AsyncService):
     ) -> conflicts.UnmergeAnswer:
         """Undoes a decision; with `memory_id`, the one that made a merged statement.
 
-        Searches find what was superseded again, and the merged statement is removed. Raises DecisionNotFoundError and
-        MemoryNotFoundError, and InvalidOperationError if a later decision depends on this one or it was undone already.
+        Searches find what was superseded again, and the merged statement is removed. A restored statement is again in
+        conflict with what it had given way to, or the two of a merge with each other: `detect` names all conflicts.
+        Raises DecisionNotFoundError and MemoryNotFoundError, and InvalidOperationError if a later decision depends on
+        this one or it was undone already.
         """
         asked = unmerge(decision_id, memory_id=memory_id, request_id=request_id)
         return read(conflicts.UnmergeAnswer, await self._call(self._stub.UnmergeMemory, asked, timeout))

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from mnemon._cli import options as opt
 from mnemon._cli import output as out
 from mnemon._cli.session import Session
+from mnemon._cli.statements import tell_restored
 from mnemon.shared.terminal import echo
 
 _KINDS = {"document": "documents", "memory": "memories", "statement": "semantic", "fact": "facts"}
@@ -41,7 +42,12 @@ def restore(session: Session, kind: str, record: tuple[str, ...]) -> None:
     """Make the version VERSION_ID of the record with ID current again, also if the record was deleted."""
     *name, version_id = record
     restored = getattr(session.client, _KINDS[kind]).restore_version(*_name(kind, name), version_id)
-    echo(restored.to_json() if session.as_json else f"restored {' '.join(name)}")
+    if session.as_json:
+        echo(restored.to_json())
+    elif kind == "statement":
+        tell_restored(session, *name)
+    else:
+        echo(f"restored {' '.join(name)}")
 
 
 def version_table(found: Iterable[Any]) -> RenderableType:

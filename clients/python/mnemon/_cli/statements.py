@@ -197,7 +197,9 @@ def list_decisions(session: Session, user: str, memory_id: str, *, limit: int) -
 @click.option("--memory", "memory_id", metavar="MEMORY_ID", help="The decision that made this merged statement.")
 @opt.json_option
 def unmerge(session: Session, decision_id: str | None, memory_id: str | None) -> None:
-    """Undo DECISION_ID: restore what it superseded, and remove the merged statement."""
+    """Undo DECISION_ID: restore what it superseded, with the conflicts that this brings back, and remove the merged
+    statement.
+    """
     if bool(decision_id) == bool(memory_id):
         raise click.UsageError("name a decision, or a merged statement with --memory; `mnemon decisions` lists them")
     answer = session.client.conflicts.unmerge(decision_id or "", memory_id=memory_id or "")
@@ -205,9 +207,16 @@ def unmerge(session: Session, decision_id: str | None, memory_id: str | None) ->
         echo(answer.to_json())
         return
     for restored_id in (*(memory.memory_id for memory in answer.restored), *answer.remaining_ids):
-        echo(f"restored {restored_id}")
+        tell_restored(session, restored_id)
     if answer.removed_id:
         echo(f"removed {answer.removed_id}")
+
+
+def tell_restored(session: Session, memory_id: str) -> None:
+    """Says that a statement is restored, and with which others it conflicts now."""
+    echo(f"restored {memory_id}")
+    for conflict in session.client.conflicts.detect(memory_id).conflicts:
+        echo(conflict_line(conflict))
 
 
 @click.command("index-status")

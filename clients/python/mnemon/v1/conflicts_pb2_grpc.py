@@ -105,7 +105,8 @@ class ConflictServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UnmergeMemory(self, request, context):
-        """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed.
+        """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed. The restored
+        ones are in conflict again with what they had given way to, or with each other: DetectConflicts names all conflicts.
         FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -47,7 +47,8 @@ class ConflictServiceStub:
     PreviewResolution: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.PreviewResolutionRequest, _conflicts_pb2.PreviewResolutionResponse]
     """PreviewResolution returns what a save with CONFLICT_POLICY_RESOLVE would do, and changes nothing."""
     UnmergeMemory: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.UnmergeMemoryRequest, _conflicts_pb2.UnmergeMemoryResponse]
-    """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed.
+    """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed. The restored
+    ones are in conflict again with what they had given way to, or with each other: DetectConflicts names all conflicts.
     FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
     """
     ListDecisions: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.ListDecisionsRequest, _conflicts_pb2.ListDecisionsResponse]
@@ -72,7 +73,8 @@ class ConflictServiceAsyncStub(ConflictServiceStub):
     PreviewResolution: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.PreviewResolutionRequest, _conflicts_pb2.PreviewResolutionResponse]  # type: ignore[assignment]
     """PreviewResolution returns what a save with CONFLICT_POLICY_RESOLVE would do, and changes nothing."""
     UnmergeMemory: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.UnmergeMemoryRequest, _conflicts_pb2.UnmergeMemoryResponse]  # type: ignore[assignment]
-    """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed.
+    """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed. The restored
+    ones are in conflict again with what they had given way to, or with each other: DetectConflicts names all conflicts.
     FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
     """
     ListDecisions: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.ListDecisionsRequest, _conflicts_pb2.ListDecisionsResponse]  # type: ignore[assignment]
@@ -124,7 +126,8 @@ class ConflictServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _conflicts_pb2.UnmergeMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_conflicts_pb2.UnmergeMemoryResponse, _abc.Awaitable[_conflicts_pb2.UnmergeMemoryResponse]]:
-        """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed.
+        """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed. The restored
+        ones are in conflict again with what they had given way to, or with each other: DetectConflicts names all conflicts.
         FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
         """
 

@@ -56,8 +56,8 @@ class SemanticMemoryServiceStub:
     """
     RestoreSemanticMemoryVersion: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.RestoreSemanticMemoryVersionRequest, _semantic_pb2.RestoreSemanticMemoryVersionResponse]
     """RestoreSemanticMemoryVersion makes an earlier version of a statement the current one, under a new revision, also of one that was
-    deleted. NOT_FOUND if the statement has no such version. FAILED_PRECONDITION
-    if the same statement has been saved since.
+    deleted. It may conflict with what was learnt since: DetectConflicts says so. NOT_FOUND if the statement has no such
+    version. FAILED_PRECONDITION if the same statement has been saved since.
     """
     DeleteSemanticMemories: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]
     """DeleteSemanticMemories removes statements in one transaction, with all statements that were merged into
@@ -98,8 +98,8 @@ class SemanticMemoryServiceAsyncStub(SemanticMemoryServiceStub):
     """
     RestoreSemanticMemoryVersion: _aio.UnaryUnaryMultiCallable[_semantic_pb2.RestoreSemanticMemoryVersionRequest, _semantic_pb2.RestoreSemanticMemoryVersionResponse]  # type: ignore[assignment]
     """RestoreSemanticMemoryVersion makes an earlier version of a statement the current one, under a new revision, also of one that was
-    deleted. NOT_FOUND if the statement has no such version. FAILED_PRECONDITION
-    if the same statement has been saved since.
+    deleted. It may conflict with what was learnt since: DetectConflicts says so. NOT_FOUND if the statement has no such
+    version. FAILED_PRECONDITION if the same statement has been saved since.
     """
     DeleteSemanticMemories: _aio.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]  # type: ignore[assignment]
     """DeleteSemanticMemories removes statements in one transaction, with all statements that were merged into
@@ -179,8 +179,8 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.RestoreSemanticMemoryVersionResponse, _abc.Awaitable[_semantic_pb2.RestoreSemanticMemoryVersionResponse]]:
         """RestoreSemanticMemoryVersion makes an earlier version of a statement the current one, under a new revision, also of one that was
-        deleted. NOT_FOUND if the statement has no such version. FAILED_PRECONDITION
-        if the same statement has been saved since.
+        deleted. It may conflict with what was learnt since: DetectConflicts says so. NOT_FOUND if the statement has no such
+        version. FAILED_PRECONDITION if the same statement has been saved since.
         """
 
     @_abc_1.abstractmethod
