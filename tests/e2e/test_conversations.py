@@ -76,17 +76,19 @@ def test_messages_of_other_programs_keep_their_times_ids_and_calls_of_tools(clie
         {"role": "user", "content": "What is the weather?", "id": "m1", "created_at": "2026-03-02T12:00:00Z"},
         {"role": "assistant", "content": [{"type": "text", "text": "I look."}, use], "timestamp": noon.timestamp()},
         {"role": "user", "content": [result], "timestamp": noon.timestamp() * 1_000},
+        {"role": "user", "content": "Thanks.", "timestamp": f"{noon.timestamp():.6f}"},
         {"role": "assistant", "content": "Sunny.", "time": "a quarter past nine"},
     ]
     client.conversations.append("c", given, user=user)
 
-    asked, call, answer, last = client.conversations.messages("c", user=user)
-    assert (asked.message_id, [each.message_time for each in (asked, call, answer)]) == ("m1", [noon] * 3)
+    asked, call, answer, thanks, last = client.conversations.messages("c", user=user)
+    assert (asked.message_id, [each.message_time for each in (asked, call, answer, thanks)]) == ("m1", [noon] * 4)
     assert call.as_chat() == {**CALL, "content": "I look."}
     assert answer.as_chat() == {"role": "tool", "content": "sunny", "tool_call_id": "t1"}
     assert last.message_time != noon and "quarter past nine" in last.payload
-    with pytest.raises(mnemon.InvalidArgumentError, match=r"messages\[0\].message_time: must be a datetime"):
-        client.conversations.append("c", [{"role": "user", "content": "x", "message_time": "soon"}], user=user)
+    for name, value in (("message_time", "soon"), ("timestamp", "10:15"), ("created_at", True)):
+        with pytest.raises(mnemon.InvalidArgumentError, match=rf"messages\[0\].{name}: must be .* not {value!r}"):
+            client.conversations.append("c", [{"role": "user", "content": "x", name: value}], user=user)
 
 
 def test_pages_run_forwards_and_backwards_and_end_with_the_last_ones(client: Client, user: str) -> None:

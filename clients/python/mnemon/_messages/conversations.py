@@ -1,6 +1,7 @@
 """Messages of conversations, as callers and other programs write them."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,6 +22,10 @@ _SENT = (
 _TEXTS = ("message_id", "role", "name", "tool_call_id", "payload")
 _TIMES = ("message_time", "timestamp", "created_at", "create_time", "created", "date", "time")
 """The keys under which programs keep the time of a message; the first one that is a time counts."""
+_TIMES_ALONE = frozenset(_TIMES[:3])
+"""Those that have no other meaning."""
+_SECONDS = re.compile(r"\d{9,13}(\.\d+)?")
+"""Seconds or milliseconds as a text; a shorter one may be a day, such as 20270131."""
 _MILLISECONDS = 1e11
 """Seconds since 1970 from here on, which is after the year 5000, are milliseconds."""
 _KNOWN = {*_SENT, "tool_calls", "id", "timestamp", "created_at"}
@@ -91,21 +96,27 @@ def _time_of(field: str, given: Mapping[str, Any]) -> datetime | None:
     """The time of a message: a datetime, a text, or seconds or milliseconds since 1970."""
     for name in _TIMES:
         value = given.get(name)
-        if value is None:
+        if value is None or value == "":
             continue
         try:
-            if isinstance(value, datetime):
-                return value
-            if isinstance(value, int | float):
-                return datetime.fromtimestamp(value / 1_000 if abs(value) >= _MILLISECONDS else value, UTC)
-            return start_of(value)
+            return value if isinstance(value, datetime) else since_1970(value) or start_of(value)
         except (TypeError, ValueError, OverflowError, OSError):
+            if name in _TIMES_ALONE:
+                right = 'must be a datetime, a text such as "2027-01-31T09:00Z", or seconds since 1970'
+                raise invalid(f"{field}.{name}", f"{right}, not {value!r}") from None
             # A key of another meaning is kept in the payload.
-            if name == _TIMES[0]:
-                raise invalid(
-                    f"{field}.{name}", f'must be a datetime, or a text such as "2027-01-31T09:00Z", not {value!r}'
-                ) from None
     return None
+
+
+def since_1970(value: object) -> datetime | None:
+    """The time after so many seconds or milliseconds, also as a text; None for a value of another kind.
+
+    Raises ValueError, OverflowError or OSError if it is beyond the calendar.
+    """
+    number = float(value) if isinstance(value, str) and _SECONDS.fullmatch(value) else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return None
+    return datetime.fromtimestamp(number / 1_000 if abs(number) >= _MILLISECONDS else number, UTC)
 
 
 def _call_of(field: str, given: Any) -> MessageToolCall:

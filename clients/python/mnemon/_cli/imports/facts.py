@@ -12,14 +12,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mnemon._cli.imports.found import Item, Raw, as_object
+from mnemon._messages.conversations import since_1970
 from mnemon._messages.convert import invalid
 from mnemon._values.facts import Fact
 
 Record = Mapping[str, Any]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-_MILLISECONDS_FROM = 1e11
-"""As seconds, a time in the year 5138."""
 _TTL_MAX = timedelta(days=36_500)
 """The server's maximum; a later end is dropped."""
 _STATES = ("deleted", "archived", "paused")
@@ -145,9 +144,7 @@ def time_of(record: Record, place: str) -> datetime | None:
     if given is None or given == "":
         return None
     try:
-        if isinstance(given, int | float) and not isinstance(given, bool):
-            return datetime.fromtimestamp(given / 1000 if given > _MILLISECONDS_FROM else given, UTC)
-        found = datetime.fromisoformat(given)
+        found = since_1970(given) or datetime.fromisoformat(given)
     except (ValueError, TypeError, OverflowError, OSError) as error:
         raise invalid(place, "must be a time in ISO 8601, or seconds since 1970") from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)
