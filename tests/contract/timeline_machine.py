@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
+from zoneinfo import ZoneInfo
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -36,6 +37,7 @@ TIMES = [
     EPOCH - timedelta(microseconds=1),
     datetime(1066, 10, 14, tzinfo=UTC),
 ]
+ZONES = [UTC, UTC, *map(ZoneInfo, ("Europe/Berlin", "Pacific/Kiritimati", "Pacific/Niue", "Asia/Kathmandu"))]
 IDS = ["a", "b", "B", "é", "\uffff", "\U0001f44b", *(f"e{i}" for i in range(20))]
 TYPES = ["conversation", "task", "émotion"]
 IMPORTANCES = [None, 0.0, 0.3, 0.6, 1.0]
@@ -184,8 +186,8 @@ class TimelineMachine(RuleBasedStateMachine):
         named = sum(event.details.count("[") - 1 for event in told(self.vault, ChangeType.EPISODIC_PRUNED, after=head))
         assert named == len(gone)
 
-    @rule(where=selections, limit=st.integers(1, 8))
-    def read(self, where: EventSelection, limit: int) -> None:
+    @rule(where=selections, limit=st.integers(1, 8), zone=st.sampled_from(ZONES))
+    def read(self, where: EventSelection, limit: int, zone: tzinfo) -> None:
         timeline = self.vault.events
         wanted = sorted((one for one in self.known if one.matches(where)), key=lambda one: one.position)
         found = [one for page in pages(timeline, where, limit) for one in page]
@@ -194,14 +196,14 @@ class TimelineMachine(RuleBasedStateMachine):
         assert timeline.count(where) == len(wanted)
         assert timeline.sequences(where).tolist() == sorted(one.sequence for one in wanted)
         self.check_conversations(where)
-        summary = timeline.summarize(where)
+        summary = timeline.summarize(where, zone)
         times = [one.event.event_time for one in wanted]
         assert (summary.event_count, dict(summary.types)) == (
             len(wanted),
             Counter(one.event.event_type for one in wanted),
         )
         assert (summary.earliest, summary.latest) == (min(times, default=None), max(times, default=None))
-        assert dict(summary.days) == Counter((time - EPOCH) // DAY for time in times)
+        assert dict(summary.days) == Counter((time.astimezone(zone).date() - EPOCH.date()).days for time in times)
 
     def check_conversations(self, where: EventSelection) -> None:
         where = replace(where, expression=None)

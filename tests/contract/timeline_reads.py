@@ -3,6 +3,7 @@
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from mnemon_server.domain.clock import EPOCH, to_microseconds
@@ -302,6 +303,32 @@ class TimelineReadsContract(TimelineSuite):
         tick = timedelta(microseconds=1)
         append_at(timeline, [EPOCH - tick, EPOCH, EPOCH - timedelta(days=1), EPOCH - timedelta(days=1) - tick])
         assert timeline.summarize(ALL).days == ((-2, 1), (-1, 2), (0, 1))
+
+    @pytest.mark.parametrize(
+        ("zone", "bounds"),
+        [
+            # The clocks skip an hour, and repeat one; one that begins before midnight; a day that the islands skipped.
+            ("Europe/Berlin", ["2027-03-27T23:00Z", "2027-03-28T22:00Z", "2027-03-29T22:00Z"]),
+            ("Europe/Berlin", ["2027-10-30T22:00Z", "2027-10-31T23:00Z", "2027-11-01T23:00Z"]),
+            ("America/Havana", ["2027-11-06T04:00Z", "2027-11-07T04:00Z", "2027-11-08T05:00Z"]),
+            ("Pacific/Apia", ["2011-12-29T10:00Z", "2011-12-30T10:00Z", "2011-12-31T10:00Z"]),
+            ("Pacific/Kiritimati", ["2026-12-31T10:00Z", "2027-01-01T10:00Z"]),
+            ("Pacific/Niue", ["2026-12-31T11:00Z", "2027-01-01T11:00Z"]),
+            ("Asia/Kathmandu", ["2026-12-31T18:15Z", "2027-01-01T18:15Z"]),
+            # Local mean time.
+            ("Europe/Berlin", ["1890-12-31T23:06:32Z", "1891-01-01T23:06:32Z"]),
+            # Where there is no such day.
+            ("Pacific/Auckland", ["9999-12-30T11:00Z"]),
+            ("America/Los_Angeles", ["0001-01-02T07:52:58Z"]),
+        ],
+    )
+    def test_days_begin_at_the_midnights_of_the_zone(self, timeline: EventEngine, zone: str, bounds: list[str]) -> None:
+        begins, tick = [datetime.fromisoformat(bound) for bound in bounds], timedelta(microseconds=1)
+        append_at(timeline, [time for begin in begins for time in (begin - tick, begin)])
+        counts = [count for _, count in timeline.summarize(ALL, ZoneInfo(zone)).days]
+        assert counts == [1, *[2] * (len(begins) - 1), 1]
+        chosen = EventSelection(expression=Condition("content", Operator.EXISTS, (True,)))
+        assert timeline.summarize(chosen, ZoneInfo(zone)) == timeline.summarize(ALL, ZoneInfo(zone))
 
     def test_a_summary_without_events_is_empty(self, timeline: EventEngine) -> None:
         assert timeline.summarize(ALL) == RangeSummary(0, None, None)

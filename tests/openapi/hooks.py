@@ -47,6 +47,7 @@ BEYOND_THE_SCHEMA: Mapping[str, str] = {
     r"must name each kind once": "JSON Schema does not compare two values",
     r"names no API key of this tenant": "depends on the keys that there are",
     r"must not be the user whose records are shared": "JSON Schema does not compare two values",
+    r"must be a time zone": "their names are hundreds, in any case",
     r"must be in the future": "JSON Schema knows no clock",
     r"within 2\^53": "any number is a value of JSON",
 }

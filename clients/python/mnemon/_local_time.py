@@ -1,7 +1,12 @@
-"""Times, days and distances that a person types or a program gives; without a zone, in the local one."""
+"""Times, days and distances that a person types or a program gives; without a zone, in the one of `days_in`."""
 
 import re
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo, available_timezones
 
 Moment = datetime | date | timedelta | str
 """A point in time: a time with a zone, a day, a distance from now, or a text such as 2027-01-31 or 2w.
@@ -13,12 +18,57 @@ _DISTANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:(m|minutes?)|(h|hours?)|(d|da
 _UNITS = ("minutes", "hours", "days", "weeks")
 
 
+ZONE_RULE = 'must be a time zone of the IANA database, such as "Europe/Berlin"'
+
+_zone_name: ContextVar[str] = ContextVar("_zone_name", default="")
+
+
+class UnknownZoneError(ValueError):
+    """No time zone has this name."""
+
+
+@contextmanager
+def days_in(zone: str) -> Iterator[None]:
+    """Meanwhile, days and times that name no zone are those of the one with this name; if empty, of this machine."""
+    token = _zone_name.set(zone)
+    try:
+        yield
+    finally:
+        _zone_name.reset(token)
+
+
+@lru_cache(maxsize=64)
+def zone_named(name: str) -> tzinfo:
+    """The zone with this name, in upper or lower case. Raises UnknownZoneError."""
+    try:
+        return ZoneInfo(name)
+    except (LookupError, TypeError, ValueError, OSError):
+        for known in available_timezones():
+            if known.lower() == str(name).lower():
+                return ZoneInfo(known)
+    raise UnknownZoneError(name)
+
+
+def in_zone(time: datetime) -> datetime:
+    """The time as the clocks of the zone show it. One without a zone is read from them.
+
+    Raises UnknownZoneError, and OverflowError for a time without a zone that is beyond the calendar.
+    """
+    zone = zone_named(name) if (name := _zone_name.get()) else None
+    if time.tzinfo is None:
+        return time.astimezone() if zone is None else time.replace(tzinfo=zone)
+    try:
+        return time.astimezone(zone)
+    except OverflowError:
+        return time
+
+
 class SkippedTimeError(ValueError):
     """A local time that the clocks skipped; the message names the times before and after it."""
 
 
 def local_time(text: str) -> datetime:
-    """The time of a text in ISO 8601, which has the zone of this machine unless it names one.
+    """The time of a text in ISO 8601, which may name its own zone.
 
     Raises:
         SkippedTimeError: it does not exist, because the clocks were put forward.
@@ -31,13 +81,13 @@ def local_time(text: str) -> datetime:
     if days := day_of(text):
         return days[0]
     # A skipped time, read by the clocks before and after the change, gives the times on both sides of the gap.
-    sides = [found.replace(fold=fold).astimezone(UTC).astimezone().replace(tzinfo=None) for fold in (0, 1)]
+    sides = [in_zone(in_zone(found.replace(fold=fold)).astimezone(UTC)).replace(tzinfo=None) for fold in (0, 1)]
     if found not in sides:
         before, after = (each.isoformat(timespec="minutes") for each in sorted(sides))
         raise SkippedTimeError(
             f"{text!r} does not exist here, because the clocks were put forward: say {before} or {after}"
         )
-    return found.astimezone()
+    return in_zone(found)
 
 
 def distance_of(text: str) -> timedelta | None:
@@ -110,10 +160,10 @@ def _ends(day: date) -> tuple[datetime, datetime]:
     """The first and the last microsecond of a day. Raises OverflowError if it is beyond the calendar."""
     # With fold=1, an hour that is repeated before midnight belongs to the day as a whole.
     first, last = datetime.combine(day, time.min), datetime.combine(day, time.max.replace(fold=1))
-    return first.astimezone(), last.astimezone()
+    return in_zone(first), in_zone(last)
 
 
 def exact_time(time: datetime) -> str:
-    """A time in the zone of this machine, with its full precision: 2027-01-31 12:00 or 2027-01-31 23:59:59.999999."""
-    local = time.astimezone().replace(tzinfo=None)
+    """A time with its full precision: 2027-01-31 12:00 or 2027-01-31 23:59:59.999999."""
+    local = in_zone(time).replace(tzinfo=None)
     return local.isoformat(" ", "auto" if local.second or local.microsecond else "minutes")

@@ -148,6 +148,7 @@ def create_search_memory_tool(
     instructions: str = ...,
     response_format: Literal["content"] = ...,
     min_trust: str | None = ...,
+    time_zone: str = ...,
     name: str = ...,
 ) -> SearchMemoryTool[str]: ...
 
@@ -160,6 +161,7 @@ def create_search_memory_tool(
     instructions: str = ...,
     response_format: Literal["content_and_artifact"],
     min_trust: str | None = ...,
+    time_zone: str = ...,
     name: str = ...,
 ) -> SearchMemoryTool[TextAndFacts]: ...
 
@@ -172,6 +174,7 @@ def create_search_memory_tool(
     instructions: str = ...,
     response_format: Literal["content"] = ...,
     min_trust: str | None = ...,
+    time_zone: str = ...,
     name: str = ...,
 ) -> SearchMemoryTool[Coroutine[Any, Any, str]]: ...
 
@@ -184,6 +187,7 @@ def create_search_memory_tool(
     instructions: str = ...,
     response_format: Literal["content_and_artifact"],
     min_trust: str | None = ...,
+    time_zone: str = ...,
     name: str = ...,
 ) -> SearchMemoryTool[Coroutine[Any, Any, TextAndFacts]]: ...
 
@@ -195,19 +199,23 @@ def create_search_memory_tool(
     instructions: str = definitions.SEARCH_INSTRUCTIONS,
     response_format: str = "content",
     min_trust: str | None = None,
+    time_zone: str = "",
     name: str = definitions.SEARCH_MEMORY,
 ) -> Any:
     """The tool by which a model searches its memories, by meaning and by word. Creating it calls no server.
 
     It returns a text; with `response_format="content_and_artifact"`, the text and the facts. With `min_trust`, such as
-    "agent", it leaves out records whose origin is less trusted. `namespace` is the same as in
-    `create_manage_memory_tool`. Raises InvalidArgumentError, a ValueError, for an unknown format, and
-    ConfigurationError if the namespace is not valid.
+    "agent", it leaves out records whose origin is less trusted. Times are shown in the `time_zone`, such as
+    "Europe/Berlin", by default UTC. `namespace` is the same as in `create_manage_memory_tool`.
+
+    Raises InvalidArgumentError, a ValueError, for an unknown format, and ConfigurationError if the namespace is not
+    valid.
     """
     told = replace(definitions.search_definition(instructions), name=_name(name))
     chosen = definitions.chosen_format(response_format)
     receive = _content if chosen is ResponseFormat.CONTENT else _content_and_artifact
-    send = _sender(store, definitions.SEARCH_MEMORY, namespace, receive, response_format=chosen, min_trust=min_trust)
+    how = {"response_format": chosen, "min_trust": min_trust, "time_zone": time_zone}
+    send = _sender(store, definitions.SEARCH_MEMORY, namespace, receive, **how)
 
     def search_memory(
         query: str,

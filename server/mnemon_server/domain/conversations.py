@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
 from mnemon_server.domain.clock import to_microseconds
@@ -158,6 +158,8 @@ class ContextQuery:
     min_relevance: float = 0.0
     min_trust: Origin | None = None
     """Applies to the recalled records, and to messages that are trusted less than their role; see `is_trusted`."""
+    time_zone: tzinfo = UTC
+    """That of the days in what is recalled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

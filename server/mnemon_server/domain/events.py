@@ -181,7 +181,7 @@ class WindowPage:
 
 @dataclass(frozen=True, slots=True)
 class RangeSummary:
-    """Counts of the events in a range. `days` are days since 1970 in UTC, in ascending order, without empty days."""
+    """Counts of the events in a range. `days` are counted from 1970, in ascending order, without empty days."""
 
     event_count: int
     earliest: datetime | None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 
 from mnemon_server.domain.documents import Passage
@@ -70,6 +70,8 @@ class RecallQuery:
     """A moment in the past: what was known then. None means now."""
     min_trust: Origin | None = None
     """Leaves out records that come from less trusted origins."""
+    time_zone: tzinfo = UTC
+    """That of the days in the context."""
     excluded: frozenset[str] = frozenset()
     """Ids of events that are no answer, because the caller has them already."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 from enum import StrEnum
 from typing import Any
 
@@ -75,6 +76,7 @@ class ToolContext:
     `namespace` may have placeholders, which `config` fills. If it is empty, the server's setting applies, and without
     that setting `default_namespace`. An empty `actions_permitted` allows all that the server permits. `metadata` is
     added to every fact that the call creates. `search_memory` excludes records that are trusted less than `min_trust`.
+    It shows times in `time_zone`, to which days in its filter belong, too.
     """
 
     namespace: tuple[str, ...] = ()
@@ -82,6 +84,7 @@ class ToolContext:
     actions_permitted: tuple[str, ...] = ()
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     min_trust: Origin | None = None
+    time_zone: tzinfo = UTC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

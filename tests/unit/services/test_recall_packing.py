@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,6 +108,27 @@ def test_an_author_a_title_and_a_day_of_ones_own_stand_before_the_text() -> None
         "2026-05-04 Bread. Rest the dough.",
         '2026-05-04 seat: {"row": 4}',
     }
+
+
+def test_days_are_those_of_the_zone_except_one_that_was_stored_as_a_day() -> None:
+    late, midnight = datetime(2026, 5, 4, 11, 30, tzinfo=UTC), datetime(2023, 5, 8, tzinfo=UTC)
+    found = [
+        item("a", "Ada called.", 2.5 / 24),
+        item("b", "Ada is here.", 3 / 24),
+        item("c", "Ada wrote.", 1, metadata={"time": late + timedelta(hours=1)}),
+        item("d", "Ada was born.", 2, metadata={"date": midnight}),
+    ]
+
+    def lines(zone: str) -> list[str]:
+        return re.sub(r"\[\d\] ", "", pack(found, "", 200, tokens, ZoneInfo(zone))[0]).splitlines()
+
+    of_a_day = "(8 May 2023, 2023-05-08): Ada was born."
+    assert lines("Pacific/Auckland") == [
+        *("2026-05-04 Ada called.", "2026-05-05 Ada is here.", "(5 May 2026): Ada wrote.", of_a_day),
+    ]
+    assert lines("America/Los_Angeles") == [
+        *("2026-05-04 Ada called.", "2026-05-04 Ada is here.", "(4 May 2026): Ada wrote.", of_a_day),
+    ]
 
 
 def test_a_stored_text_cannot_pass_for_other_items() -> None:

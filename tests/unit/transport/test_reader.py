@@ -34,8 +34,11 @@ def test_every_invalid_value_is_named_and_the_other_fields_are_checked() -> None
     assert reader.metadata("metadata", values) == {"unset": None, "late": None}
     assert reader.span("created", pb.TimeRange(end_time=NO_TIME)) == (None, None)
     reader.page_size(-1)
+    reader.time_zone("time_zone", "Mars/Olympus")
     with pytest.raises(InvalidArgumentError) as caught:
         reader.finish([FieldViolation("metadata.unset", "is no text"), FieldViolation("content", "must not be blank")])
     said = {violation.field: violation.description for violation in caught.value.violations}
-    assert set(said) == {"ack", "metadata.unset", "metadata.late", "created.end_time", "page_size", "content"}
-    assert (said["metadata.unset"], len(caught.value.violations)) == ("must be set; null is not a value", 6)
+    assert set(said) == {
+        *("ack", "metadata.unset", "metadata.late", "created.end_time", "page_size", "time_zone", "content")
+    }
+    assert (said["metadata.unset"], len(caught.value.violations)) == ("must be set; null is not a value", 7)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from mnemon._async.service import AsyncService, Stub
-from mnemon._local_time import Moment
+from mnemon._local_time import Moment, days_in
 from mnemon._messages.calls import range_to_pb
 from mnemon._messages.recall import fields_to_pb, filters_to_pb, kinds_to_pb, messages_to_pb, question_to_pb
 from mnemon._messages.translation import read, request
@@ -35,6 +35,7 @@ class AsyncRecall(AsyncService):
         limit: int | None = None,
         max_tokens: int | None = None,
         tokenizer: str = "",
+        time_zone: str = "",
         min_relevance: float = 0.0,
         min_confidence: float | None = None,
         min_trust: str | None = None,
@@ -54,27 +55,30 @@ class AsyncRecall(AsyncService):
         == "mail"}. `since` and `until` limit when events happened, and when other records were created: a datetime, a
         date, a timedelta back from now, or a text such as "2027-01-31" or "2 weeks". `as_of` asks what was known at
         such a moment. `limit` is the most items, 10 by default. With `max_tokens`, the size of the context (2,000 by
-        default), it is as many as fit; `tokenizer` says how tokens are counted. Memories below `min_confidence`, by
-        default 0.3, are left out, and so are records from origins less trusted than `min_trust`: "user", "agent",
-        "tool", "import" or "web".
+        default), it is as many as fit; `tokenizer` says how tokens are counted. `time_zone`, such as "Europe/Berlin",
+        is that of the days in the context, by default UTC, and of those given, by default the machine's. Memories below
+        `min_confidence`, by default 0.3, are left out, and so are records from origins less trusted than `min_trust`:
+        "user", "agent", "tool", "import" or "web".
         """
-        asked = request(
-            pb.RecallRequest,
-            query=question_to_pb(query, messages, vector),
-            messages=messages_to_pb(messages),
-            vector=vector,
-            scope=fields_to_pb(scope),
-            namespace=namespace,
-            kinds=kinds_to_pb(kinds),
-            kind_filters=filters_to_pb(filters or {}),
-            time=range_to_pb(since, until),
-            as_of=as_of,
-            limit=limit,
-            max_tokens=max_tokens,
-            tokenizer=tokenizer,
-            min_relevance=min_relevance,
-            min_confidence=min_confidence,
-            min_trust=min_trust or "",
-            view=view,
-        )
+        with days_in(time_zone):
+            asked = request(
+                pb.RecallRequest,
+                query=question_to_pb(query, messages, vector),
+                messages=messages_to_pb(messages),
+                vector=vector,
+                scope=fields_to_pb(scope),
+                namespace=namespace,
+                kinds=kinds_to_pb(kinds),
+                kind_filters=filters_to_pb(filters or {}),
+                time=range_to_pb(since, until),
+                as_of=as_of,
+                limit=limit,
+                max_tokens=max_tokens,
+                tokenizer=tokenizer,
+                time_zone=time_zone,
+                min_relevance=min_relevance,
+                min_confidence=min_confidence,
+                min_trust=min_trust or "",
+                view=view,
+            )
         return read(recall.RecallAnswer, await self._call(self._stub.Recall, asked, timeout))

@@ -82,6 +82,7 @@ class AsyncTools(AsyncService):
         actions_permitted: Iterable[str] | None = None,
         metadata: Mapping[str, values.MetadataValue] | None = None,
         min_trust: str | None = None,
+        time_zone: str = "",
         response_format: str = definitions.ResponseFormat.CONTENT,
         request_id: str | None = None,
         timeout: float | None = None,
@@ -90,9 +91,10 @@ class AsyncTools(AsyncService):
         repaired as in `execute`; an empty text or None means no arguments.
 
         Every fact that is created gets this `metadata`. With `min_trust`, such as "agent", search_memory leaves out
-        records whose origin is less trusted. With `response_format="content_and_artifact"`, search_memory
-        also returns the facts. Raises InvalidArgumentError for wrong arguments and ToolNotFoundError for an unknown
-        tool. The same `request_id` with the same call gets the same answer for 24 hours.
+        records whose origin is less trusted; it shows times in the `time_zone`, such as "Europe/Berlin", by default
+        UTC. With `response_format="content_and_artifact"`, it also returns the facts. Raises InvalidArgumentError for
+        wrong arguments and ToolNotFoundError for an unknown tool. The same `request_id` with the same call gets the
+        same answer for 24 hours.
         """
         given = tool_requests.arguments_of(arguments)
         if isinstance(given, str):
@@ -104,6 +106,7 @@ class AsyncTools(AsyncService):
             actions_permitted=actions_permitted,
             metadata=metadata,
             min_trust=min_trust,
+            time_zone=time_zone,
             keys=tool_requests.owner_keys(tool, given),
         )
         how = {"context": about, "response_format": response_format, "request_id": request_id}
@@ -128,6 +131,7 @@ class AsyncTools(AsyncService):
         actions_permitted: Iterable[str] | None = None,
         metadata: Mapping[str, values.MetadataValue] | None = None,
         min_trust: str | None = None,
+        time_zone: str = "",
         response_format: str = definitions.ResponseFormat.CONTENT,
         request_id: str | None = None,
         timeout: float | None = None,
@@ -144,6 +148,7 @@ class AsyncTools(AsyncService):
             actions_permitted=actions_permitted,
             metadata=metadata,
             min_trust=min_trust,
+            time_zone=time_zone,
         )
         how = {"context": about, "response_format": response_format, "request_id": request_id}
         asked = request(pb.ExecuteTextRequest, text=text, options=tool_requests.options_to_pb(options), **how)

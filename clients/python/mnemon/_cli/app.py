@@ -8,6 +8,7 @@ from click.core import ParameterSource
 
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from mnemon._cli import events, facts, history, memories, rules, server, statements, tools
+from mnemon._cli import options as opt
 from mnemon._cli.archive.commands import export_archive
 from mnemon._cli.archive.import_command import import_files
 from mnemon._cli.chat.commands import chat
@@ -20,6 +21,7 @@ from mnemon._cli.quarantine import quarantine
 from mnemon._cli.recall import recall
 from mnemon._cli.session import Session
 from mnemon._cli.watching import show_changes, watch
+from mnemon._local_time import days_in
 from mnemon.shared.errors import MnemonError, ServerUnreachableError
 from mnemon.shared.terminal import Seconds, printable
 from mnemon.shared.version import __version__
@@ -151,20 +153,30 @@ def _hint_of_hyphens(error: click.ClickException) -> str:
 @click.option("--key", "key_file", type=_FILE, help="The private key of your certificate, a PEM file.")
 @click.option("--insecure", is_flag=True, help="Allow plaintext to another machine.")
 @click.option(
+    "--time-zone",
+    type=opt.time_zone,
+    default="",
+    envvar="MNEMON_TIME_ZONE",
+    show_envvar=True,
+    metavar="NAME",
+    help="The zone of days and times, such as Europe/Berlin.  [default: that of this machine]",
+)
+@click.option(
     "--profile",
     envvar=PROFILE_VARIABLE,
     show_envvar=True,
     help="Connect as this profile in profiles.toml says; other options say more.",
 )
 @click.pass_context
-def mnemon(context: click.Context, /, profile: str | None, wait: float, **arguments: Any) -> None:
+def mnemon(context: click.Context, /, profile: str | None, wait: float, time_zone: str, **arguments: Any) -> None:
     """Index documents, remember facts, learn about users and record what happens, and find it all again."""
     try:
         chosen = read_profile(profile) if profile else {}
     except ProfileError as error:
         raise click.UsageError(str(error), context) from error
     given = {name: value for name, value in arguments.items() if _is_option(context, name) or name not in chosen}
-    context.obj = Session(context, {**chosen, **given}, wait_s=wait)
+    context.with_resource(days_in(time_zone))
+    context.obj = Session(context, {**chosen, **given}, wait_s=wait, time_zone=time_zone)
 
 
 def _is_option(context: click.Context, name: str) -> bool:

@@ -58,7 +58,7 @@ def serve_mcp(session: Session, /, *, transport: str, host: str, port: int, name
     --user, searches find the documents and events of all users. Anyone who can reach the port can use the tools: with
     this command's credential, or over HTTP with the one in their own header, Authorization: Bearer.
     """
-    identity = Identity(namespace=labels(namespace) if namespace else (), **whose)
+    identity = Identity(namespace=labels(namespace) if namespace else (), time_zone=session.time_zone, **whose)
     try:
         identity.check()
     except ConfigurationError as error:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -159,9 +160,9 @@ def happened(session: Session, event_id: str) -> None:
 @_which_events
 @opt.json_option
 def summary(session: Session, *, window: dict[str, Any], which: dict[str, Any]) -> None:
-    """Count events by type and by day. A day is one in UTC."""
-    found = session.client.timeline.summarize(**window, **which)
-    out.show(session, found, summary_table)
+    """Count events by type and by day."""
+    found = session.client.timeline.summarize(time_zone=session.time_zone, **window, **which)
+    out.show(session, found, partial(summary_table, zone=session.time_zone or "UTC"))
     if not found.event_count:
         _note_unknown(session, which)
 
@@ -351,7 +352,7 @@ def event_sheet(event: timeline.EpisodicEvent) -> RenderableType:
     return out.record_sheet(fields, event.metadata, event.content)
 
 
-def summary_table(summary: timeline.EventSummary) -> RenderableType:
+def summary_table(summary: timeline.EventSummary, zone: str = "UTC") -> RenderableType:
     """Count events by type and by day."""
     if not summary.event_count:
         return Text("nothing happened")
@@ -361,7 +362,7 @@ def summary_table(summary: timeline.EventSummary) -> RenderableType:
         Text(),
         out.field_table({name: f"{count:,}" for name, count in summary.types.items()}),
         Text(),
-        Text("by day in UTC", style="dim"),
+        out.plain(f"by day in {zone}", "dim"),
         out.field_table({day: f"{count:,}" for day, count in summary.days.items()}),
     )
 

@@ -12,7 +12,16 @@ import click
 
 from mnemon._cli.encodings import decoded
 from mnemon._json import read_json
-from mnemon._local_time import SkippedTimeError, day_of, distance_of, exact_time, local_time
+from mnemon._local_time import (
+    ZONE_RULE,
+    SkippedTimeError,
+    UnknownZoneError,
+    day_of,
+    distance_of,
+    exact_time,
+    local_time,
+    zone_named,
+)
 from mnemon._values.documents import ORIGIN_FIELDS, AckLevel, FilterValue, Scope, SearchMode
 from mnemon._values.filters import AllOf, Condition, Filter, Negation, Operator
 from mnemon._values.memories import TAGS
@@ -163,6 +172,14 @@ def moment(text: str) -> datetime | timedelta:
         raise click.BadParameter(
             f"{text!r} is neither a time, such as 2027-01-31, nor a distance, such as 30d"
         ) from None
+
+
+def time_zone(name: str) -> str:
+    """The name of a time zone, or none."""
+    try:
+        return str(zone_named(name)) if name else ""
+    except UnknownZoneError:
+        raise click.BadParameter(ZONE_RULE) from None
 
 
 def past(text: str) -> datetime:

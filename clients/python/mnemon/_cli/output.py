@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mnemon._cli.session import Session
-from mnemon._local_time import exact_time
+from mnemon._local_time import exact_time, in_zone
 from mnemon._values.archive import RecordKind
 from mnemon._values.documents import JsonValue, RelevanceOfBest
 from mnemon._values.filters import AllOf, Condition, F, Operator, as_fact_filter
@@ -55,7 +55,7 @@ def lines(text: str) -> Text:
 
 def short_time(time: datetime | None) -> str:
     """A time to the minute, in the zone of this machine; empty if it is None."""
-    return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else ""
+    return f"{in_zone(time):%Y-%m-%d %H:%M}" if time else ""
 
 
 def mebibytes(number: int) -> str:

@@ -48,7 +48,7 @@ _whose = opt.collected(
 @opt.json_option
 def recall(session: Session, /, query: str, *, which: dict[str, Any], only_context: bool, **how: Any) -> None:
     """Find what matters for QUERY among documents, memories, facts, statements and events."""
-    answer = session.client.recall(query, **which, **how)
+    answer = session.client.recall(query, time_zone=session.time_zone, **which, **how)
     out.note_cut(truncated=answer.truncated)
     if session.as_json:
         echo(answer.to_json())

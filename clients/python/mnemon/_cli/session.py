@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
+from tzlocal import get_localzone_name
 
 from mnemon._async.client import AsyncClient
 from mnemon._authorization import API_KEY_VARIABLE, key_in_environment
@@ -28,9 +29,13 @@ class _Console(Console):
 class Session:
     """One run of the command."""
 
-    def __init__(self, context: click.Context, arguments: Mapping[str, Any], *, wait_s: float = 0.0) -> None:
-        """Opens the client with `arguments` once the server is ready, within `wait_s`."""
-        self._context, self._arguments = context, arguments
+    def __init__(
+        self, context: click.Context, arguments: Mapping[str, Any], *, wait_s: float = 0.0, time_zone: str = ""
+    ) -> None:
+        """Opens the client with `arguments` once the server is ready, within `wait_s`. Without a time zone, days are
+        those of this machine's.
+        """
+        self._context, self._arguments, self._time_zone = context, arguments, time_zone
         self.is_waiting = wait_s > 0
         self.as_json = False
         """Whether the command prints JSON for programs."""
@@ -42,6 +47,14 @@ class Session:
     def client(self) -> Client:
         """The client; closed when the command ends."""
         return self._context.with_resource(self._connected(Client))
+
+    @cached_property
+    def time_zone(self) -> str:
+        """The name of the time zone of days; empty, which means UTC, if this machine's has no name."""
+        try:
+            return self._time_zone or get_localzone_name() or ""
+        except LookupError:
+            return ""
 
     def asyncio_client(self) -> AsyncClient:
         """A client for asyncio, which the caller closes."""

@@ -8,7 +8,7 @@ import click
 from mnemon._cli.options import Command, choice_of, json_option, scope_options
 from mnemon._cli.output import one_line
 from mnemon._cli.session import Session
-from mnemon._local_time import SkippedTimeError, local_time
+from mnemon._local_time import SkippedTimeError, in_zone, local_time
 from mnemon._messages.changes import TYPES_TO_PB, Since
 from mnemon._sync.watch import Watch
 from mnemon._values.bridge import PruneAction
@@ -101,7 +101,7 @@ def _place(since: str) -> Since:
 
 
 def _line(change: Change) -> str:
-    time = change.commit_time.astimezone().isoformat(" ", "milliseconds") if change.commit_time else ""
+    time = in_zone(change.commit_time).isoformat(" ", "milliseconds") if change.commit_time else ""
     scope = " ".join(f"{name}={value}" for name, value in change.scope.to_dict().items() if value)
     parts = (
         time,

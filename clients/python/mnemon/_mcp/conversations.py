@@ -1,13 +1,12 @@
 """The tools for conversations, which belong to a user: they exist where the MCP server is bound to one."""
 
-from datetime import datetime
 from typing import Any
 
 from pydantic import Field
 
 from mnemon._async.client import AsyncClient
 from mnemon._mcp.identity import Identity
-from mnemon._mcp.searches import Arguments, OwnTool, json_list
+from mnemon._mcp.searches import Arguments, OwnTool, json_list, time_text
 from mnemon._values.conversations import ConversationMessage
 
 APPEND_CONVERSATION, READ_CONVERSATION = "append_conversation", "read_conversation"
@@ -57,7 +56,7 @@ async def _read(client: AsyncClient, identity: Identity, given: ReadConversation
                 "conversation": each.conversation_id,
                 "title": each.title,
                 "turns": each.message_count,
-                "last": _text(each.last_message_time),
+                "last": time_text(each.last_message_time),
             }
             for each in listed.conversations
         ]
@@ -73,11 +72,7 @@ def _told(message: ConversationMessage) -> dict[str, Any]:
     calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
     said = {"name": message.name, "content": message.content, "tool_calls": calls}
     shown = {name: value for name, value in said.items() if value}
-    return {"role": message.role, **shown, "time": _text(message.message_time)}
-
-
-def _text(time: datetime | None) -> str:
-    return time.isoformat() if time else ""
+    return {"role": message.role, **shown, "time": time_text(message.message_time)}
 
 
 CONVERSATION_TOOLS = {

@@ -29,6 +29,8 @@ class Identity:
     """The permitted actions of manage_memory; empty means all that the server permits."""
     shared_knowledge: bool = False
     """Whether to search the documents of all users, and not only the user's."""
+    time_zone: str = ""
+    """That of days and times; empty means UTC."""
 
     @property
     def config(self) -> Mapping[str, str]:

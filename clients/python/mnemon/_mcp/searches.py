@@ -16,11 +16,11 @@ from pydantic import (
 )
 
 from mnemon._async.client import AsyncClient
-from mnemon._local_time import distance_of
+from mnemon._local_time import distance_of, in_zone
 from mnemon._mcp.identity import Identity
 from mnemon._values.archive import RecordKind
 from mnemon._values.documents import FilterValue, Scope, ScopeFields, View
-from mnemon._values.timeline import EventFilters
+from mnemon._values.timeline import EpisodicEvent, EventFilters
 from mnemon.shared.tool_results import RESULT_KIB_DEFAULT, as_json, bounded
 
 SEARCH_KNOWLEDGE, QUERY_TIMELINE, RECALL = "search_knowledge", "query_timeline", "recall"
@@ -37,17 +37,19 @@ def _since(given: object) -> object:
 
 
 def _time(given: object, read: ValidatorFunctionWrapHandler) -> object:
-    """The time, or an error that a model can follow."""
+    """The time in the zone, or an error that a model can follow."""
     try:
-        return read(given)
-    except ValueError:
+        return in_zone(read(given))
+    except (ValueError, OverflowError):
         raise ValueError('must be a time such as 2027-01-31, or an age, such as "2 weeks"') from None
 
 
 def _until(given: object) -> object:
     """Like `_since`, but a day without a time means its last moment."""
     try:
-        return datetime.combine(date.fromisoformat(given), time.max) if isinstance(given, str) else given
+        # The second time, if the clocks repeat it.
+        last = time.max.replace(fold=1)
+        return datetime.combine(date.fromisoformat(given), last) if isinstance(given, str) else given
     except ValueError:
         return _since(given)
 
@@ -80,7 +82,7 @@ class TimelineQuery(Arguments):
     query: str = Field("", description="What to look for, in plain words. Left out: the newest events.")
     since: Since | None = Field(
         None,
-        description='Only events from this time on, in ISO 8601, UTC without a zone; or an age, such as "2 weeks".',
+        description='Only events from this time on, in ISO 8601, local without a zone; or an age, such as "2 weeks".',
     )
     until: Until | None = Field(
         None, description="Only events up to this time, likewise; a day such as 2027-01-31 counts to its end."
@@ -110,7 +112,7 @@ class Recall(Arguments):
     )
     since: Since | None = Field(
         None,
-        description='Only records from this time on, in ISO 8601, UTC without a zone; or an age, such as "2 weeks".',
+        description='Only records from this time on, in ISO 8601, local without a zone; or an age, such as "2 weeks".',
     )
     until: Until | None = Field(
         None,
@@ -173,12 +175,12 @@ async def _query_timeline(client: AsyncClient, identity: Identity, given: Timeli
     answer = await client.timeline.search(
         given.query if given.query.strip() else None,
         # Without a start, the server would only search the last 30 days.
-        since=_in_utc(given.since) or _BEGINNING,
-        until=_in_utc(given.until),
+        since=given.since or _BEGINNING,
+        until=given.until,
         limit=given.limit,
         **which,
     )
-    found = (_told(event.to_dict()) for event in answer)
+    found = map(_told, answer)
     return json_list(found, truncated=answer.truncated, nothing_relevant=answer.nothing_relevant)
 
 
@@ -189,8 +191,9 @@ async def _recall(client: AsyncClient, identity: Identity, given: Recall) -> str
         given.query,
         kinds=[_KINDS[kind] for kind in given.kinds],
         namespace=namespace,
-        since=_in_utc(given.since),
-        until=_in_utc(given.until),
+        since=given.since,
+        until=given.until,
+        time_zone=identity.time_zone,
         max_tokens=given.max_tokens,
         min_trust=given.min_trust,
         view=View.IDS,
@@ -199,14 +202,16 @@ async def _recall(client: AsyncClient, identity: Identity, given: Recall) -> str
     return answer.context or NOTHING_KNOWN
 
 
-def _told(event: Mapping[str, Any]) -> dict[str, Any]:
+def _told(event: EpisodicEvent) -> dict[str, Any]:
     """An event as a model sees it, without internal fields."""
     shown = ("event_id", "event_type", "event_time", "content", "context", "importance", "source", "metadata")
-    return {key: event[key] for key in shown if event[key] not in ("", None, {})}
+    said = {**event.to_dict(), "event_time": time_text(event.event_time)}
+    return {key: said[key] for key in shown if said[key] not in ("", None, {})}
 
 
-def _in_utc(time: datetime | None) -> datetime | None:
-    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+def time_text(time: datetime | None) -> str:
+    """A time as a model sees it."""
+    return in_zone(time).isoformat() if time else ""
 
 
 def json_list(found: Iterable[Mapping[str, Any]], *, truncated: bool, nothing_relevant: bool = False) -> str:

@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from mnemon._async.client import AsyncClient
+from mnemon._local_time import days_in
 from mnemon._mcp.conversations import CONVERSATION_TOOLS
 from mnemon._mcp.identity import Identity
 from mnemon._mcp.searches import NOTHING_RELEVANT, OWN_TOOLS, OwnTool
@@ -105,13 +106,15 @@ async def _run(
     client: AsyncClient, identity: Identity, own: OwnTool | None, name: str, arguments: Mapping[str, Any]
 ) -> list[str]:
     if own:
-        return [await own(client, identity, arguments)]
+        with days_in(identity.time_zone or "UTC"):
+            return [await own(client, identity, arguments)]
     output = await client.tools.call(
         name,
         arguments,
         namespace=identity.namespace or None,
         config=identity.config,
         actions_permitted=identity.actions or None,
+        time_zone=identity.time_zone,
     )
     # The list of facts has its fixed form, so the note is a text of its own.
     is_noted = output.nothing_relevant and output.content != "[]"

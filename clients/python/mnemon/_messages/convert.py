@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from google.protobuf import duration_pb2, timestamp_pb2
 
 from mnemon._arguments import plain
-from mnemon._local_time import Moment, SkippedTimeError, start_of
+from mnemon._local_time import ZONE_RULE, Moment, SkippedTimeError, UnknownZoneError, start_of
 from mnemon._values import documents as values
 from mnemon.shared.errors import InternalError, InvalidArgumentError
 from mnemon.shared.namespaces import label_of, likely_labels
@@ -105,6 +105,8 @@ def moment(field: str, given: Moment, moment_of: Callable[[Moment], datetime] = 
         return moment_of(given)
     except SkippedTimeError as error:
         raise invalid(field, str(error)) from None
+    except UnknownZoneError:
+        raise invalid("time_zone", ZONE_RULE) from None
     except OverflowError:
         raise invalid(field, "must be within the years 1 to 9999") from None
     except (TypeError, ValueError):

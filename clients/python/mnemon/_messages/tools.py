@@ -25,6 +25,7 @@ def context(
     actions_permitted: Iterable[str] | None,
     metadata: Mapping[str, values.MetadataValue] | None,
     min_trust: str | None = None,
+    time_zone: str = "",
     keys: Iterable[str] = (),
 ) -> pb.ToolContext:
     """The context that an application gives to a call. Without a namespace, the configuration is passed on unchanged.
@@ -40,6 +41,7 @@ def context(
         actions_permitted=actions_to_pb(actions_permitted),
         metadata=metadata or {},
         min_trust=min_trust or "",
+        time_zone=time_zone,
     )
 
 

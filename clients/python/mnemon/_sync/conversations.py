@@ -133,14 +133,15 @@ class Conversations(Service):
         namespace: Sequence[str] | str = (),
         min_relevance: float = 0.0,
         min_trust: str | None = None,
+        time_zone: str = "",
         timeout: float | None = None,
         **scope: Unpack[ScopeFields],
     ) -> conversations.ConversationContext:
         """Returns what a language model should read before it answers, within `max_tokens`, 4,000 by default.
 
         That is the last messages, at most `max_messages` (20 by default), what `recall` finds for them or for the
-        `query`, and the newest summary. `kinds`, `namespace`, `min_relevance` and `min_trust` are as in `recall`;
-        `min_trust` also excludes messages that come from a less trusted origin than their role says.
+        `query`, and the newest summary. `kinds`, `namespace`, `min_relevance`, `min_trust` and `time_zone` are as in
+        `recall`; `min_trust` also excludes messages that come from a less trusted origin than their role says.
         """
         asked = request(
             pb.GetConversationContextRequest,
@@ -153,6 +154,7 @@ class Conversations(Service):
             namespace=namespace,
             min_relevance=min_relevance,
             min_trust=min_trust or "",
+            time_zone=time_zone,
         )
         answer = self._call(self._stub.GetConversationContext, asked, timeout)
         return read(conversations.ConversationContext, answer)

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import RecordEvents
-from mnemon._local_time import Moment
+from mnemon._local_time import Moment, days_in
 from mnemon._messages.calls import range_to_pb, window_to_pb
 from mnemon._messages.convert import moment
 from mnemon._messages.filters import keywords_to_pb
@@ -192,11 +192,18 @@ class Timeline(Service):
         *,
         since: Moment | None = None,
         until: Moment | None = None,
+        time_zone: str = "",
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> timeline.EventSummary:
-        """Counts the events from `since` to `until`, both inclusive and both optional, by type and by day."""
-        asked = request(pb.SummarizeRangeRequest, range=range_to_pb(since, until), filter=_filter(which))
+        """Counts the events from `since` to `until`, both inclusive and both optional, by type and by day.
+
+        `time_zone`, such as "Europe/Berlin", is that of the days counted, by default UTC, and of those given, by
+        default the machine's.
+        """
+        with days_in(time_zone):
+            span = range_to_pb(since, until)
+        asked = request(pb.SummarizeRangeRequest, range=span, filter=_filter(which), time_zone=time_zone)
         return read(timeline.EventSummary, self._call(self._stub.SummarizeRange, asked, timeout))
 
     def get(self, event_id: str, *, timeout: float | None = None) -> timeline.EpisodicEvent:

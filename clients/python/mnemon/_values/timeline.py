@@ -199,7 +199,7 @@ class EventSummary(JsonValue):
     types: Mapping[str, int]
     """By type, most frequent first."""
     days: Mapping[str, int]
-    """By day in UTC, such as "2026-01-31", in order; days without events are left out."""
+    """By day, such as "2026-01-31", in order; days without events are left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from langgraph.store.base import SearchItem
 
+from mnemon._local_time import days_in, in_zone
 from mnemon.shared.errors import ConfigurationError, FactNotFoundError, InvalidArgumentError
 from mnemon.shared.namespaces import LABEL_RULE, default_labels, is_label, needed_of, template_keys, template_labels
 from mnemon.shared.tool_definitions import (
@@ -64,7 +65,7 @@ def manage_steps(namespace: Iterable[str] | str | None, actions: Iterable[str]) 
     return manage
 
 
-def search_steps(namespace: Iterable[str] | str | None, response_format: str) -> Tool:
+def search_steps(namespace: Iterable[str] | str | None, response_format: str, time_zone: str = "") -> Tool:
     """`search_memory`; raises InvalidArgumentError and ConfigurationError as `mnemon.create_search_memory_tool`."""
     labels, chosen = template_labels(namespace), chosen_format(response_format)
 
@@ -89,7 +90,9 @@ def search_steps(namespace: Iterable[str] | str | None, response_format: str) ->
             offset=_whole("offset", offset, 0, 0, OFFSET_MAX),
         )
         skipped = offset or 0
-        text, _ = search_json([as_json(_described(item)) for item in found], RESULT_KIB_DEFAULT, offset=skipped)
+        with days_in(time_zone or "UTC"):
+            results = [as_json(_described(item)) for item in found]
+        text, _ = search_json(results, RESULT_KIB_DEFAULT, offset=skipped)
         return text if chosen is ResponseFormat.CONTENT else (text, list(found))
 
     return search
@@ -132,8 +135,8 @@ def _described(item: SearchItem) -> dict[str, Any]:
         "namespace": list(item.namespace),
         "key": item.key,
         "value": item.value,
-        "created_at": item.created_at.isoformat(),
-        "updated_at": item.updated_at.isoformat(),
+        "created_at": in_zone(item.created_at).isoformat(),
+        "updated_at": in_zone(item.updated_at).isoformat(),
         "score": item.score,
     }
 

@@ -79,24 +79,30 @@ def create_search_memory_tool(
     instructions: str = SEARCH_INSTRUCTIONS,
     store: Store | None = None,
     response_format: Literal["content", "content_and_artifact"] = "content",
+    time_zone: str = "",
     name: str = SEARCH_MEMORY,
 ) -> StructuredTool:
     """A tool with which a model searches the memories of a namespace; otherwise as `create_manage_memory_tool`.
 
     With the format "content_and_artifact", its message carries the results beside the JSON for the model: as
     `mnemon.FactMatch` values on Mnemon, as items of another store. If `store` is Mnemon's, a model can search other
-    kinds of records, too.
+    kinds of records, too. Times are shown in the `time_zone`, such as "Europe/Berlin", by default UTC.
     """
 
     def on_server(client: Any) -> Callable[..., Any]:
         return mnemon.create_search_memory_tool(
-            namespace, store=client, instructions=instructions, response_format=response_format, name=name
+            namespace,
+            store=client,
+            instructions=instructions,
+            response_format=response_format,
+            time_zone=time_zone,
+            name=name,
         )
 
     # Other stores hold only facts, and which store it is may only be known in the graph.
     has_kinds = store is not None and not isinstance(_backend_of(store), BaseStore)
     definition = search_definition(instructions, kinds=KINDS if has_kinds else ())
-    way = _Way(definition, on_server, search_steps(namespace, response_format))
+    way = _Way(definition, on_server, search_steps(namespace, response_format, time_zone))
     return _structured(name, way, store, response_format)
 
 

@@ -459,6 +459,7 @@ class GetConversationContextRequest(_message.Message):
     NAMESPACE_FIELD_NUMBER: _builtins.int
     MIN_RELEVANCE_FIELD_NUMBER: _builtins.int
     MIN_TRUST_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
     conversation_id: _builtins.str
     """Required. The conversation."""
     max_tokens: _builtins.int
@@ -477,6 +478,8 @@ class GetConversationContextRequest(_message.Message):
     """Excludes records and messages whose origin is less trusted than this one; see RecallRequest. A message with the origin
     of its role ("user" of a user, "agent" of an assistant, "tool" of a tool) is never excluded.
     """
+    time_zone: _builtins.str
+    """The time zone of the days in what is recalled; see RecallRequest."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whom the conversation belongs to, all of it; and whose records are recalled, of which the fields that are set must be
@@ -504,10 +507,11 @@ class GetConversationContextRequest(_message.Message):
         namespace: _abc.Iterable[_builtins.str] | None = ...,
         min_relevance: _builtins.float = ...,
         min_trust: _builtins.str = ...,
+        time_zone: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "kinds", b"kinds", "max_messages", b"max_messages", "max_tokens", b"max_tokens", "min_relevance", b"min_relevance", "min_trust", b"min_trust", "namespace", b"namespace", "query", b"query", "scope", b"scope", "tokenizer", b"tokenizer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "kinds", b"kinds", "max_messages", b"max_messages", "max_tokens", b"max_tokens", "min_relevance", b"min_relevance", "min_trust", b"min_trust", "namespace", b"namespace", "query", b"query", "scope", b"scope", "time_zone", b"time_zone", "tokenizer", b"tokenizer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -415,7 +415,7 @@ class QueryWindowRequest(_message.Message):
     view: _common_pb2.View.ValueType
     """How much of each event is returned. Events have no visible embeddings, so FULL is the same as STANDARD."""
     last_days: _builtins.int
-    """The last days up to now: 1 to 36,500."""
+    """The last days up to now, each of 24 hours: 1 to 36,500."""
     page_token: _builtins.str
     """The next_page_token of the previous page; empty for the first page. Not with a query."""
     @_builtins.property
@@ -591,6 +591,9 @@ class SummarizeRangeRequest(_message.Message):
 
     RANGE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
+    time_zone: _builtins.str
+    """The time zone of the days, by its name in the IANA database, such as "Europe/Berlin". Empty means UTC."""
     @_builtins.property
     def range(self) -> _common_pb2.TimeRange:
         """The range; unset means all times."""
@@ -604,10 +607,11 @@ class SummarizeRangeRequest(_message.Message):
         *,
         range: _common_pb2.TimeRange | None = ...,
         filter: Global___EpisodicEventFilter | None = ...,
+        time_zone: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "range", b"range"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "range", b"range"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "range", b"range", "time_zone", b"time_zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -694,7 +698,7 @@ class DayCount(_message.Message):
     DAY_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     day: _builtins.str
-    """The day in UTC, in the form 2026-01-31."""
+    """The day in the time_zone of the request, in the form 2026-01-31."""
     count: _builtins.int
     """The number of events."""
     def __init__(

@@ -44,6 +44,7 @@ class RecallRequest(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     AS_OF_TIME_FIELD_NUMBER: _builtins.int
     MIN_TRUST_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The question, at most 64 KiB. Instead of it: messages, or only a vector. A blank text finds nothing."""
     limit: _builtins.int
@@ -66,6 +67,8 @@ class RecallRequest(_message.Message):
     """Leaves out records whose origin is less trusted than this one: "user", "agent", "tool", "import" or "web". Records
     without an origin count like "agent".
     """
+    time_zone: _builtins.str
+    """The time zone of the days in the context, by its name in the IANA database, such as "Europe/Berlin". Empty means UTC."""
     @_builtins.property
     def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """The query's vector, of the server's dimension; if unset, the server embeds the text. Keywords come from the text."""
@@ -121,10 +124,11 @@ class RecallRequest(_message.Message):
         view: _common_pb2.View.ValueType = ...,
         as_of_time: _timestamp_pb2.Timestamp | None = ...,
         min_trust: _builtins.str = ...,
+        time_zone: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence", "as_of_time", b"as_of_time", "min_confidence", b"min_confidence", "scope", b"scope", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence", "as_of_time", b"as_of_time", "kind_filters", b"kind_filters", "kinds", b"kinds", "limit", b"limit", "max_tokens", b"max_tokens", "messages", b"messages", "min_confidence", b"min_confidence", "min_relevance", b"min_relevance", "min_trust", b"min_trust", "namespace", b"namespace", "query", b"query", "scope", b"scope", "time", b"time", "tokenizer", b"tokenizer", "vector", b"vector", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence", "as_of_time", b"as_of_time", "kind_filters", b"kind_filters", "kinds", b"kinds", "limit", b"limit", "max_tokens", b"max_tokens", "messages", b"messages", "min_confidence", b"min_confidence", "min_relevance", b"min_relevance", "min_trust", b"min_trust", "namespace", b"namespace", "query", b"query", "scope", b"scope", "time", b"time", "time_zone", b"time_zone", "tokenizer", b"tokenizer", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_confidence: _TypeAlias = _typing.Literal["min_confidence"]  # noqa: Y015
     _WhichOneofArgType__min_confidence: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence"]  # noqa: Y015
@@ -208,7 +212,7 @@ class RecallResponse(_message.Message):
     NEIGHBOURS_FIELD_NUMBER: _builtins.int
     context: _builtins.str
     """The items packed for a prompt, oldest first. Each begins a line with its number in square brackets, which an answer
-    may cite, followed by its day in UTC, its origin if that is a tool, an import or the web, and its text, cut to the
+    may cite, followed by its day in the time_zone, its origin if that is a tool, an import or the web, and its text, cut to the
     relevant passage if it is long. Further lines of a text are indented. Empty if nothing relevant was found, or if max_tokens has no room for any item.
     """
     context_tokens: _builtins.int

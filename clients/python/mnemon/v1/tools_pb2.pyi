@@ -288,9 +288,14 @@ class ToolContext(_message.Message):
     ACTIONS_PERMITTED_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     MIN_TRUST_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
     min_trust: _builtins.str
     """search_memory leaves out records whose origin is less trusted than this one: "user", "agent", "tool", "import" or
     "web"; see Scope. Empty includes all.
+    """
+    time_zone: _builtins.str
+    """The time zone in which search_memory shows times, and to which a date in its filter belongs, by its name in the IANA
+    database, such as "Europe/Berlin". Empty means UTC.
     """
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -321,10 +326,11 @@ class ToolContext(_message.Message):
         actions_permitted: _abc.Iterable[Global___MemoryAction.ValueType] | None = ...,
         metadata: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
         min_trust: _builtins.str = ...,
+        time_zone: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions_permitted", b"actions_permitted", "config", b"config", "metadata", b"metadata", "min_trust", b"min_trust", "namespace", b"namespace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions_permitted", b"actions_permitted", "config", b"config", "metadata", b"metadata", "min_trust", b"min_trust", "namespace", b"namespace", "time_zone", b"time_zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from datetime import UTC, tzinfo
 
 import numpy as np
 
@@ -85,9 +86,9 @@ class BoundEvents:
         found, scopes = self._events.get(event_ids), self._bounds.scopes()
         return [event if event and self._has_scope(event, scopes) else None for event in found]
 
-    def summarize(self, where: EventSelection) -> RangeSummary:
+    def summarize(self, where: EventSelection, zone: tzinfo = UTC) -> RangeSummary:
         """See EventEngine."""
-        return self._events.summarize(self._restricted(where))
+        return self._events.summarize(self._restricted(where), zone)
 
     def conversations(self, where: EventSelection) -> list[Conversation]:
         """See EventEngine."""

@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.encoding import OWNER_FIELDS, SCOPE_FIELDS, scope_values
 from mnemon_server.domain.events import EventPosition, EventSelection, StoredEvent
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN, Scope
+from mnemon_server.domain.time_zones import DAY_US, spans
 from mnemon_server.engines.events.catalogue import SealedSegment, Snapshot
 from mnemon_server.engines.events.segment_files import DayCount
 from mnemon_server.engines.events.tables import existing_events
@@ -24,12 +26,12 @@ from mnemon_server.wire.events import event_id_of
 
 # ruff: noqa: S608 - the conditions are made here; all input is bound
 
-DAY_US = 86_400_000_000
 SCANNED_SHARE = 0.25
 """To look up more of the events between two sequences than this share takes longer than to list all of them."""
 _EVERYTHING = EventSelection()
 _CONVERSATION = ", ".join(("conversation", *OWNER_FIELDS))
-_DAY = f"(time - ((time % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
+_DAY = f"(time + ? - (((time + ?) % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
+"""The day on clocks that are ahead of UTC by the parameter, which is bound twice."""
 
 _EVENTS = (
     "SELECT wanted.rowid, e.sequence, e.time, e.body FROM carray(?) AS wanted"
@@ -65,6 +67,10 @@ class Selection:
         """The selection with the window that it names."""
         start = INT64_MIN if where.start is None else to_microseconds(where.start)
         return cls(where, start, INT64_MAX if where.end is None else to_microseconds(where.end))
+
+    def within(self, start_us: int, end_us: int) -> "Selection":
+        """The part of it between two times."""
+        return replace(self, start_us=max(self.start_us, start_us), end_us=min(self.end_us, end_us))
 
     @property
     def is_of_user_alone(self) -> bool:
@@ -274,25 +280,34 @@ def _sequences_in(source: Source, selection: Selection) -> Sequences:
         return np.sort(ids_from_text(connection.execute(f"SELECT group_concat(sequence) {where}", parameters).get))
 
 
-def day_counts(snapshot: Snapshot, selection: Selection) -> Sequence[DayCount]:
-    """Counts of the matches in each source, by type and day."""
-    found = (_days_in(source, selection) for source in sources(snapshot) if source.may_match(selection))
+def day_counts(snapshot: Snapshot, selection: Selection, zone: tzinfo = UTC) -> Sequence[DayCount]:
+    """Counts of the matches in each source, by type and day of a time zone."""
+    found = (_days_in(source, selection, zone) for source in sources(snapshot) if source.may_match(selection))
     return [*chain.from_iterable(found)]
 
 
-def _days_in(source: Source, selection: Selection) -> Sequence[DayCount]:
-    """Counts of the matches of a source, by type and day."""
+def _days_in(source: Source, selection: Selection, zone: tzinfo) -> Sequence[DayCount]:
+    """Counts of the matches of a source, by type and day of a time zone."""
 
     def count() -> Sequence[DayCount]:
-        where, parameters = source.filtered(selection.context(), selection.window())
-        statement = f"SELECT type, {_DAY} AS day, count(*), min(time), max(time) {where} GROUP BY type, day"
-        with source.lend() as connection:
-            return fetch(connection, statement, parameters)
+        if zone is UTC:
+            return _days_on_clocks(source, selection, 0)
+        days = {day for _, day, *_ in _days_in(source, selection, UTC)}
+        parts = ((selection.within(first, last), offset) for first, last, offset in spans(days, zone))
+        return [*chain.from_iterable(_days_on_clocks(source, part, offset) for part, offset in parts)]
 
     segment = source.segment
     if segment is None or len(segment.dead) or not selection.takes_all or not source.is_within(selection):
         return count()
-    return source.snapshot.files.days(segment.row.file_name, count)
+    return source.snapshot.files.days(segment.row.file_name, zone, count)
+
+
+def _days_on_clocks(source: Source, selection: Selection, offset_us: int) -> Sequence[DayCount]:
+    """Counts of the matches of a source, by type and day on clocks that are so far ahead of UTC."""
+    where, parameters = source.filtered(selection.context(), selection.window())
+    statement = f"SELECT type, {_DAY} AS day, count(*), min(time), max(time) {where} GROUP BY type, day"
+    with source.lend() as connection:
+        return fetch(connection, statement, (offset_us, offset_us, *parameters))
 
 
 def conversations(snapshot: Snapshot, selection: Selection) -> list[Conversation]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -17,11 +17,12 @@ from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.domain.events import EventPosition, EventSelection, RangeSummary, StoredEvent
 from mnemon_server.domain.filters import matches
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN
+from mnemon_server.domain.time_zones import DAY_US, offset_us
 from mnemon_server.engines.events import queries
 from mnemon_server.engines.events.catalogue import Catalogue, Snapshot
 from mnemon_server.engines.events.event_fields import field_reader
 from mnemon_server.engines.events.incoming import id_hash
-from mnemon_server.engines.events.queries import DAY_US, Ref, Selection
+from mnemon_server.engines.events.queries import Ref, Selection
 from mnemon_server.engines.events.segment_files import DayCount, SegmentDamagedError
 from mnemon_server.engines.promises.events import SLICE_BYTES_MAX, Expired, Sequences, WindowSlice
 from mnemon_server.engines.promises.values import Fits
@@ -116,12 +117,15 @@ class Reads:
         }
         return [stored.get(event_id) for event_id in event_ids]
 
-    def summarize(self, where: EventSelection) -> RangeSummary:
+    def summarize(self, where: EventSelection, zone: tzinfo = UTC) -> RangeSummary:
         """See EventEngine."""
         if where.expression is None:
-            return _summary(self.at_once(lambda snapshot: queries.day_counts(snapshot, Selection.of(where))))
+            return _summary(self.at_once(lambda snapshot: queries.day_counts(snapshot, Selection.of(where), zone)))
         times = ((decode(one.body).event_type, one.position.time_us) for one in self._matching(where))
-        return _summary((event_type, time_us // DAY_US, 1, time_us, time_us) for event_type, time_us in times)
+        return _summary(
+            (event_type, (time_us + offset_us(time_us, zone)) // DAY_US, 1, time_us, time_us)
+            for event_type, time_us in times
+        )
 
     def conversations(self, where: EventSelection) -> list[Conversation]:
         """See EventEngine. The expression of the selection is ignored."""

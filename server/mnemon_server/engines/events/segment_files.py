@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from datetime import tzinfo
 from pathlib import Path
 from sys import intern
 from typing import NamedTuple, TypeAlias
@@ -67,6 +68,9 @@ CREATE TABLE segment (
 ) STRICT""",
     "CREATE TABLE segment_user (user TEXT PRIMARY KEY, event_count INTEGER NOT NULL) STRICT, WITHOUT ROWID",
 )
+
+ZONES_KEPT_MAX = 8
+"""For how many time zones the counts of a file are kept."""
 
 DayCount: TypeAlias = tuple[str, int, int, int, int]
 """A type of events, a day since 1970, how many there are, and the times of the first and the last."""
@@ -331,7 +335,7 @@ class SegmentFiles:
         self._idle: OrderedDict[str, list[apsw.Connection]] = OrderedDict()
         self._idle_count = 0
         self._gone: set[str] = set()
-        self._days: dict[str, Sequence[DayCount]] = {}
+        self._days: dict[str, OrderedDict[str, Sequence[DayCount]]] = {}
         self._in_memory: dict[str, tuple[apsw.Connection, threading.Lock]] = {}
         self._is_closed = False
 
@@ -368,14 +372,21 @@ class SegmentFiles:
         with self.lend(row.file_name) as connection:
             return read_summary(connection, row.segment_id, row.generation)
 
-    def days(self, name: str, count: Callable[[], Sequence[DayCount]]) -> Sequence[DayCount]:
-        """The counts of all events in a file, which never changes: `count` is called once, and its result is kept."""
-        found = self._days.get(name)
-        if found is None:
-            found = count()
-            with self._lock:
-                if name not in self._gone:
-                    self._days[name] = found
+    def days(self, name: str, zone: tzinfo, count: Callable[[], Sequence[DayCount]]) -> Sequence[DayCount]:
+        """The counts of all events in a file, which never changes, by the days of a time zone.
+
+        What `count` returns is kept for the ZONES_KEPT_MAX zones that were asked for last.
+        """
+        with self._lock:
+            kept = OrderedDict() if name in self._gone else self._days.setdefault(name, OrderedDict())
+            if (found := kept.get(str(zone))) is not None:
+                kept.move_to_end(str(zone))
+                return found
+        found = count()
+        with self._lock:
+            kept[str(zone)] = found
+            if len(kept) > ZONES_KEPT_MAX:
+                kept.popitem(last=False)
         return found
 
     def hold(self, name: str, connection: apsw.Connection) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Protocol
 
 import numpy as np
@@ -154,8 +154,8 @@ class EventEngine(Protocol):
     def get_stored(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
         """Like `get`, but includes quarantined events, to compare with what the caller writes; never show them."""
 
-    def summarize(self, where: EventSelection) -> RangeSummary:
-        """Counts of the events that match."""
+    def summarize(self, where: EventSelection, zone: tzinfo = UTC) -> RangeSummary:
+        """Counts of the events that match, by the days of a time zone."""
 
     def conversations(self, where: EventSelection) -> list[Conversation]:
         """The conversations that have events of the selection, which must have no expression, in no order."""

@@ -119,6 +119,7 @@ async def _recalled(
             tokenizer=query.tokenizer,
             min_relevance=query.min_relevance,
             min_trust=query.min_trust,
+            time_zone=query.time_zone,
             excluded=frozenset(each.event_id for each in asked.newest[:taken]),
         ),
         room=room,

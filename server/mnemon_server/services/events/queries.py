@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import tzinfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,10 +73,10 @@ class EventQueries:
         refuse([*limit_violations(limit, "page_size"), *selection_violations(where)])
         return _if_fits(self._newest(selection(where), after, limit), fits)
 
-    def summarize(self, where: EventSelection) -> RangeSummary:
-        """Counts of the events that match. Blocks."""
+    def summarize(self, where: EventSelection, zone: tzinfo) -> RangeSummary:
+        """Counts of the events that match, by the days of a time zone. Blocks."""
         refuse(selection_violations(where))
-        return self._events.summarize(selection(where))
+        return self._events.summarize(selection(where), zone)
 
     def _newest(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowPage:
         return _page_of(self._events.window(where, after=after, limit=limit))

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 
 from mnemon_server.domain.clock import Clock, system_clock
@@ -218,10 +218,10 @@ class EventStore:
             return await read_within(room, self._pages, queries.recent, where, after, limit)
         return await read_within(room, self._offload, queries.recent, where, after, limit)
 
-    async def summarize(self, where: EventSelection = EVERYTHING) -> RangeSummary:
-        """Counts of the events that match."""
+    async def summarize(self, where: EventSelection = EVERYTHING, zone: tzinfo = UTC) -> RangeSummary:
+        """Counts of the events that match, by the days of a time zone."""
         self._check_warm()
-        return await self._offload(self._queries.summarize, where)
+        return await self._offload(self._queries.summarize, where, zone)
 
     # Removing
 

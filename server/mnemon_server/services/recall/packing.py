@@ -10,6 +10,7 @@ further lines of a text are indented, and characters that move the cursor or the
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, tzinfo
 from itertools import pairwise
 
 from mnemon_server.domain.documents import Passage
@@ -17,6 +18,7 @@ from mnemon_server.domain.events import MESSAGE_TYPE
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.origins import Origin, trust
 from mnemon_server.domain.recall import RecallItem
+from mnemon_server.domain.time_zones import local, local_metadata
 from mnemon_server.ranking.analysis import STEMMED_WORDS, query_terms
 from mnemon_server.ranking.heads import Heads
 from mnemon_server.services.recall.tokenizers import Count, utf8_tokens
@@ -47,10 +49,13 @@ _SENTENCE_END = re.compile(r"[.!?](?=\s)\s+|[。！？]|\n+")
 _HEADS, _DAYS = Heads(("title", *AUTHOR_KEYS, "date", "time")), Heads(("date", "time"))
 
 
-def pack(items: Sequence[RecallItem], question: str, tokens_max: int, count: Count) -> tuple[str, list[RecallItem]]:
+def pack(
+    items: Sequence[RecallItem], question: str, tokens_max: int, count: Count, zone: tzinfo = UTC
+) -> tuple[str, list[RecallItem]]:
     """The context, and the items in their order, each with its number in it; 0 if it is not there.
 
     The items are the most relevant first. The question chooses the passage of a long text whose best one is not known.
+    Days are those of the zone.
     """
     chosen: dict[int, str] = {}
     words = _telling(question)
@@ -63,7 +68,7 @@ def pack(items: Sequence[RecallItem], question: str, tokens_max: int, count: Cou
     left = tokens_max
     for place, item in enumerate(items):
         number = len(chosen) + 1
-        line = _line(item, words, min(part, left), shown_size, number=number)
+        line = _line(_in_zone(item, zone), words, min(part, left), shown_size, number=number)
         if line is not None and (size := count(f"[{number}] {line}\n")) <= left:
             chosen[place] = line
             left -= size
@@ -106,6 +111,11 @@ def _numbered(items: Sequence[RecallItem], chosen: dict[int, str]) -> dict[int, 
     """The numbers of the chosen items, oldest first."""
     ordered = sorted(chosen, key=lambda place: (items[place].time, place))
     return {place: number for number, place in enumerate(ordered, 1)}
+
+
+def _in_zone(item: RecallItem, zone: tzinfo) -> RecallItem:
+    """The item with its times as the clocks of a zone show them."""
+    return replace(item, time=local(item.time, zone), metadata=local_metadata(item.metadata, zone))
 
 
 def _line(item: RecallItem, words: frozenset[str], tokens_max: int, count: Count, *, number: int) -> str | None:

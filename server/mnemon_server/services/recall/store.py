@@ -216,7 +216,7 @@ def _answer(
         beside_told = turns([*told, *_same(told, ranked)])
         packed = [item for item in with_neighbours(told, beside_told) if item.record.id not in query.excluded]
         packed = whose(packed)
-        context, packed = pack(packed, text, tokens_max, count)
+        context, packed = pack(packed, text, tokens_max, count, query.time_zone)
         cited = {item.record: item for item in packed if item.citation}
         items = [replace(item, citation=cited.pop(item.record, item).citation) for item in items]
         beside = sorted(cited.values(), key=lambda item: item.citation)

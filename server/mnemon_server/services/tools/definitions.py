@@ -6,7 +6,7 @@ them, but raises the errors of the server.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, tzinfo
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
@@ -24,6 +24,7 @@ from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.recall import LIMIT_MAX as RECALLED_MAX
 from mnemon_server.domain.recall import RecallItem
+from mnemon_server.domain.time_zones import local, local_metadata
 from mnemon_server.domain.validation import content_violations, metadata_violations, refuse, text_violations
 from mnemon_server.services.recall.packing import excerpt
 
@@ -134,19 +135,21 @@ def check_search(
     offset: object = 0,
     filter: object = None,  # noqa: A002 - the argument's name in the tool
     kinds: object = None,
+    *,
+    zone: tzinfo = UTC,
 ) -> SearchCall:
     """The call with these arguments; a limit or offset of None means the default, and kinds of None facts alone.
 
     Raises:
         InvalidArgumentError: an argument is not valid, or the filter has an unknown operator.
 
-    The keys created_at and updated_at of the filter are those of a result.
+    The keys created_at and updated_at of the filter are those of a result. Their days are those of the zone.
     """
     if not isinstance(query, str) or not query.strip():
         raise InvalidArgumentError.of("query", "must be a text that is not blank")
     refuse(text_violations(query, "query", QUERY_BYTES_MAX))
     most, skipped = _whole("limit", limit, LIMIT_DEFAULT, 1, LIMIT_MAX), _whole("offset", offset, 0, 0, OFFSET_MAX)
-    call = SearchCall(query, most, skipped, _where(filter), _kinds(kinds))
+    call = SearchCall(query, most, skipped, _where(filter, zone), _kinds(kinds))
     if not call.is_of_facts and most + skipped > RECALLED_MAX:
         raise InvalidArgumentError.of(
             "limit", f"and the offset must be at most {RECALLED_MAX} together, unless only facts are searched"
@@ -170,16 +173,20 @@ def search_content(
     *,
     offset: int = 0,
     truncated: bool = False,
+    zone: tzinfo = UTC,
 ) -> tuple[str, int]:
-    """The result of `search_memory` as JSON: a list of facts, best first, with times in ISO 8601; "[]" if empty.
+    """The result of `search_memory` as JSON: a list of facts, best first, with times of the zone in ISO 8601; "[]" if
+    empty.
 
     Records of several kinds have the same form, and their kind. Also returns how many are in it; see `search_json`.
     """
-    results = [_item_json(match) if isinstance(match, RecallItem) else _match_json(match) for match in matches]
+    results = [
+        _item_json(match, zone) if isinstance(match, RecallItem) else _match_json(match, zone) for match in matches
+    ]
     return search_json(results, kib_max, offset=offset, truncated=truncated)
 
 
-def _match_json(match: FactMatch) -> str:
+def _match_json(match: FactMatch, zone: tzinfo) -> str:
     fact = match.fact
     # Parse one value at a time: as objects, all values would take many times the memory of their texts.
     value = fact.value.parsed() if isinstance(fact.value, JsonText) else fact.value
@@ -188,15 +195,15 @@ def _match_json(match: FactMatch) -> str:
             "namespace": list(fact.namespace),
             "key": fact.key,
             "value": value,
-            "created_at": fact.created_at.isoformat(),
-            "updated_at": fact.updated_at.isoformat(),
+            "created_at": local(fact.created_at, zone).isoformat(),
+            "updated_at": local(fact.updated_at, zone).isoformat(),
             "score": match.score,
         }
     )
 
 
-def _item_json(item: RecallItem) -> str:
-    record, metadata = item.record, item.metadata.items()
+def _item_json(item: RecallItem, zone: tzinfo) -> str:
+    record, metadata = item.record, local_metadata(item.metadata, zone).items()
     told = {key: value.isoformat() if isinstance(value, datetime) else value for key, value in metadata}
     return as_json(
         {
@@ -204,8 +211,8 @@ def _item_json(item: RecallItem) -> str:
             **({"namespace": list(record.namespace)} if record.namespace else {}),
             "key": record.id,
             "value": {"content": item.content, **({"metadata": told} if told else {})},
-            "created_at": item.time.isoformat(),
-            **({"updated_at": item.update_time.isoformat()} if item.update_time else {}),
+            "created_at": local(item.time, zone).isoformat(),
+            **({"updated_at": local(item.update_time, zone).isoformat()} if item.update_time else {}),
             **({"score": item.relevance} if item.relevance else {}),
         }
     )
@@ -230,36 +237,37 @@ def _of_event(expression: Expression) -> Expression:
     return expression
 
 
-def _where(given: object) -> Expression | None:
+def _where(given: object, zone: tzinfo) -> Expression | None:
     match filter_expression(given):
         case Condition() as condition:
-            return _on_times(condition)
+            return _on_times(condition, zone)
         case AllOf(parts):
-            return AllOf(tuple(_on_times(part) if isinstance(part, Condition) else part for part in parts))
+            return AllOf(tuple(_on_times(part, zone) if isinstance(part, Condition) else part for part in parts))
         case other:
             return other
 
 
-def _on_times(condition: Condition) -> Condition:
+def _on_times(condition: Condition, zone: tzinfo) -> Condition:
     """The condition on the time of the fact, if it names one of a result's times."""
     key = condition.field.removeprefix(METADATA_PREFIX)
     if key not in _TIMES:
         return condition
     ends_day = condition.operator in (Operator.LTE, Operator.GT)
-    times = (_time(f"filter.{key}", each, ends_day=ends_day) for each in condition.values)
+    times = (_time(f"filter.{key}", each, zone, ends_day=ends_day) for each in condition.values)
     return replace(condition, field=_TIMES[key], values=tuple(times))
 
 
-def _time(field: str, given: object, *, ends_day: bool) -> datetime:
-    """The time of a text, in UTC without a zone; for a date, the first or the last microsecond of the day."""
+def _time(field: str, given: object, zone: tzinfo, *, ends_day: bool) -> datetime:
+    """The time of a text that may name its own zone; for a date, the first or the last microsecond of the day."""
     text = str(given) if isinstance(given, str) else ""
     try:
         found = datetime.fromisoformat(text)
         if ends_day and len(text) <= _DATE_LENGTH:
-            found = datetime.combine(found, time.max)
-    except ValueError:
+            # The second time, if the clocks repeat it.
+            found = datetime.combine(found, time.max.replace(fold=1))
+        return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise InvalidArgumentError.of(field, 'must be a time in ISO 8601, such as "2026-01-31T12:00:00Z"') from None
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _key(given: object) -> str:

@@ -178,7 +178,9 @@ class MemoryTools:
         return manage_result(call.action, key, exists=exists)
 
     async def _search(self, request: CallTool, arguments: Mapping[str, Any], room: Room | None) -> ToolOutput:
-        call = check_search(*(arguments.get(name) for name in ("query", "limit", "offset", "filter", "kinds")))
+        given = (arguments.get(name) for name in ("query", "limit", "offset", "filter", "kinds"))
+        zone = request.context.time_zone
+        call = check_search(*given, zone=zone)
         _search_schema().check(arguments)
         asked = self._asked(call, request.context)
         if room is not None and room.is_full:
@@ -189,7 +191,7 @@ class MemoryTools:
         if truncated and not matches:
             raise AnswerFullError(NO_ROOM)
         content, shown = await self._offload(
-            search_content, matches, self._result_kib, offset=call.offset, truncated=truncated
+            search_content, matches, self._result_kib, offset=call.offset, truncated=truncated, zone=zone
         )
         if room is not None and not request.artifact:
             room.count_as(len(content.encode()), since=before)

@@ -89,6 +89,7 @@ def read_context(request: pb.GetConversationContextRequest) -> ContextQuery:
         namespace=tuple(request.namespace),
         min_relevance=request.min_relevance,
         min_trust=read_min_trust(reader, "min_trust", request),
+        time_zone=reader.time_zone("time_zone", request.time_zone),
     )
     reader.finish()
     return query

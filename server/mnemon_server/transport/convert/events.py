@@ -5,7 +5,7 @@ them: parsed into a message, they would only be written again.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, tzinfo
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -259,13 +259,13 @@ def read_recent(request: pb.ListRecentEventsRequest) -> Page[EventSelection]:
     return page
 
 
-def read_summary(request: pb.SummarizeRangeRequest) -> EventSelection:
-    """The request for a summary."""
+def read_summary(request: pb.SummarizeRangeRequest) -> tuple[EventSelection, tzinfo]:
+    """Which events to count, and the time zone of the days."""
     reader = Reader()
     span = reader.span("range", request.range) if request.HasField("range") else _ANY_TIME
-    where = _selection(reader, request, span)
+    where, zone = _selection(reader, request, span), reader.time_zone("time_zone", request.time_zone)
     reader.finish(selection_violations(where))
-    return where
+    return where, zone
 
 
 def read_pruning(request: pb.PruneEventsRequest) -> PruneTarget:

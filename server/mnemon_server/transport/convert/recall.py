@@ -57,6 +57,7 @@ def read_recall(request: pb.RecallRequest) -> RecallQuery:
         view=reader.enum("view", request.view, VIEWS),
         as_of=reader.as_of(request),
         min_trust=read_min_trust(reader, "min_trust", request),
+        time_zone=reader.time_zone("time_zone", request.time_zone),
     )
     reader.finish()
     return query

@@ -217,6 +217,7 @@ def _context(reader: Reader, message: pb.ToolContext) -> ToolContext:
         actions_permitted=_actions(reader, "context.actions_permitted", message.actions_permitted),
         metadata=reader.metadata("context.metadata", message.metadata),
         min_trust=read_min_trust(reader, "context.min_trust", message),
+        time_zone=reader.time_zone("context.time_zone", message.time_zone),
     )
 
 

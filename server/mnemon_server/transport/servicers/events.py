@@ -117,9 +117,9 @@ class EventServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServi
         return convert.recent_to_bytes(page, pages.next(page.next_position))
 
     async def SummarizeRange(self, request: pb.SummarizeRangeRequest, context: Context) -> pb.SummarizeRangeResponse:
-        where = convert.read_summary(request)
+        where, zone = convert.read_summary(request)
         async with self.vault() as vault:
-            summary = await vault.episodic.summarize(where)
+            summary = await vault.episodic.summarize(where, zone)
         return convert.summary_to_pb(summary)
 
     async def GetEvent(self, request: pb.GetEventRequest, context: Context) -> pb.GetEventResponse:

@@ -2,8 +2,10 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from mnemon_server.domain.errors import (
@@ -181,6 +183,17 @@ async def test_the_times_of_results_can_be_filtered(tools: OpenedTools) -> None:
         assert len(await found(tools, "dark", filter=times)) == count
     with pytest.raises(ValueError, match=r"^filter.created_at: must be a time in ISO 8601"):
         await found(tools, "dark", filter={"created_at": {"$gte": "yesterday"}})
+
+
+async def test_times_and_days_are_those_of_the_zone(tools: OpenedTools) -> None:
+    await tools.facts.put("a", {"content": "likes dark mode"}, HERS)
+    early, late = (replace(ADA, time_zone=ZoneInfo(name)) for name in ("Pacific/Kiritimati", "Pacific/Niue"))
+    [match] = await found(tools, "dark", early)
+    day = match["created_at"][:10]
+    # The clocks of both are 25 hours apart.
+    assert match["created_at"].endswith("+14:00") and day != (await found(tools, "dark", late))[0]["created_at"][:10]
+    on_day = {"created_at": {"$gte": day, "$lte": day}}
+    assert [len(await found(tools, "dark", context, filter=on_day)) for context in (early, late)] == [1, 0]
 
 
 async def test_long_memories_are_cut_for_the_model_and_whole_for_the_program(tmp_path: Path) -> None:

@@ -121,7 +121,8 @@ def list_conversations(session: Session, *, scope: dict[str, Any], limit: int) -
 def context(session: Session, /, conversation: str, *, scope: dict[str, Any], **how: Any) -> None:
     """Show what a model should read before it answers in CONVERSATION: summary, what is recalled, the last messages."""
     with named_as_options():
-        found = session.client.conversations.context(conversation, **opt.given_of(how), **scope)
+        zone = session.time_zone
+        found = session.client.conversations.context(conversation, time_zone=zone, **opt.given_of(how), **scope)
     out.show(session, found, context_sheet)
 
 

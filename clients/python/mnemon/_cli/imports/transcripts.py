@@ -10,11 +10,12 @@ nothing about the day: "00:00:05.000 --> 00:00:07.500". A cue names its speaker 
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import date, datetime, time
 from html import unescape
 from typing import NamedTuple
 
 from mnemon._cli.imports.placeholders import MARKS, without_placeholder
+from mnemon._local_time import in_zone
 
 _DATE = r"(?P<date>\d{1,4}(?P<mark>[./-])\d{1,2}(?P=mark)\d{1,4})"
 _CLOCK = (
@@ -172,14 +173,14 @@ def _speaker_of(line: str) -> re.Match[str] | None:
 
 def _is_month_first(dates: Iterable[str], *, has_half: bool) -> bool:
     """Whether these dates begin with the month. Clocks with AM and PM (`has_half`) are common where they do."""
-    for first, second, _ in (map(int, _MARK.split(date)) for date in dates if date):
+    for first, second, _ in (map(int, _MARK.split(each)) for each in dates if each):
         if first <= _YEAR_MIN and max(first, second) > _MONTHS:
             return second > first
-    return has_half and not any("." in date for date in dates)
+    return has_half and not any("." in each for each in dates)
 
 
 def _time_of(stamp: re.Match[str], style: Style) -> datetime | None:
-    """The time of a line in this machine's time zone; None without a date, or if there is no such day."""
+    """The time of a line; None without a date, or if there is no such day."""
     if stamp["date"] is None:
         return None
     first, second, third = map(int, _MARK.split(stamp["date"]))
@@ -191,6 +192,7 @@ def _time_of(stamp: re.Match[str], style: Style) -> datetime | None:
         hour = hour % _NOON + (_NOON if stamp["half"] in "Pp" else 0)
     year += _CENTURY if year < _YEAR_MIN else 0
     try:
-        return datetime(year, month, day, hour, int(stamp["minute"]), int(stamp["second"] or 0)).astimezone()
+        clock = time(hour, int(stamp["minute"]), int(stamp["second"] or 0))
+        return in_zone(datetime.combine(date(year, month, day), clock))
     except (ValueError, OverflowError, OSError):
         return None

@@ -3,7 +3,7 @@
 import sys
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
@@ -25,6 +25,7 @@ from mnemon_server.domain.filters import (
 )
 from mnemon_server.domain.origins import NAMES, Origin, less_trusted, not_from
 from mnemon_server.domain.records import METADATA_LIST_MAX, MetadataValue
+from mnemon_server.domain.time_zones import ZONE_RULE, time_zone
 from mnemon_server.services.reading.filter_expressions import joined
 from mnemon_server.services.writing.field_masks import covers
 from mnemon_server.wire.enums import members_of
@@ -107,6 +108,13 @@ class Reader:
     def as_of(self, owner: Message) -> datetime | None:
         """The moment in the past that a request asks about; None if it asks about now."""
         return self.time("as_of_time", owner, "as_of_time")
+
+    def time_zone(self, field: str, name: str) -> tzinfo:
+        """The time zone with this name; UTC without one, and for an invalid one."""
+        zone = time_zone(name) if name else UTC
+        if zone is None:
+            self.note(field, ZONE_RULE)
+        return zone or UTC
 
     def duration(self, field: str, owner: Message, name: str) -> timedelta | None:
         """The duration in the field `name` of a message; None if unset or invalid. The request calls it `field`."""
