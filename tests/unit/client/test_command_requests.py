@@ -150,6 +150,15 @@ def test_standard_input_that_is_no_text_is_refused(command: tuple[str, ...]) -> 
         assert (done.returncode, f"standard input {why}" in done.stderr) == (2, True), done.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [("chat", "show"), ("bridge", "preview"), ("remembered",), ("quarantine", "add", "web")]
+)
+def test_an_argument_that_is_blank_is_refused_as_a_variable_that_may_be_unset(command: tuple[str, ...]) -> None:
+    for blank in ("", "\u200b"):
+        done = run("127.0.0.1:1", *command, blank)
+        assert (done.returncode, "must not be blank; a variable may be unset" in done.stderr) == (2, True), done.stderr
+
+
 @pytest.mark.parametrize("text", ["- milk", "-5 °C", "--help me"])
 def test_a_text_that_begins_with_a_hyphen_is_taken_for_an_option_and_the_error_says_where_it_goes(text: str) -> None:
     done = run("127.0.0.1:1", "remember", text, "--user", "ada")

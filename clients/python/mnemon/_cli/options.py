@@ -128,7 +128,7 @@ def some(context: click.Context, parameter: click.Parameter, value: str | None) 
 def visible(text: str) -> str:
     """A text with a character that can be seen: the server finds nothing for any other."""
     if not text or is_blank(text):
-        raise click.BadParameter("must have a character that can be seen; a variable may be unset")
+        raise click.BadParameter("must not be blank; a variable may be unset")
     return text
 
 

@@ -159,7 +159,7 @@ def show_list(
     else:
         session.console.print(render(first), soft_wrap=soft_wrap)
     if limit and next(found, None) is not None:
-        note(f"there are more; the first {limit:,} are shown, and --limit 0 shows all")
+        note(f"there are more than {limit:,}; --limit 0 shows all")
     return bool(head)
 
 

@@ -39,7 +39,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 def filled(text: str) -> str:
     """Rejects an empty argument, such as an unset variable in a script."""
     if not text:
-        raise click.BadParameter("it must not be empty; a variable may be unset")
+        raise click.BadParameter("must not be empty; a variable may be unset")
     return text
 
 

@@ -29,7 +29,7 @@ _USUAL_ORIGINS = {"user": ("user",), "assistant": ("agent",), "tool": ("tool",)}
 """By role; any other origin is shown."""
 _whose = opt.collected("scope", opt.owner_options(user_required=True), opt.given_of)
 _some_whose = opt.collected("scope", opt.owner_options(), opt.given_of)
-_conversation = click.argument("conversation", callback=opt.some)
+_conversation = click.argument("conversation", type=opt.visible)
 
 
 @click.group()
