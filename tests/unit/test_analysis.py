@@ -75,6 +75,15 @@ def finds(query: str, text: str) -> bool:
         ("wifi", "Das Wi\u2011Fi für Gäste"),
         ("wifi", "the Wi-Fi password"),
         ("PDFs", "a PDF"),
+        ("🎉", "Party!🎉🎉"),
+        ("where is the 🍕?", "We order 🍕 tonight"),
+        ("👍🏿", "Well done 👍🏽"),
+        ("💻", "the developer 👩🏽\u200d💻"),
+        ("❤\ufe0f", "I ❤ Bern"),
+        ("❤", "I ❤\ufe0f Bern"),
+        ("🇨🇭", "from 🇩🇪🇨🇭"),
+        ("1\ufe0f\u20e3", "number 1"),
+        ("Is the report due? 🎉", "The report is due on Monday."),
     ],
 )
 def test_another_form_of_a_word_finds_the_text(query: str, text: str) -> None:
@@ -91,6 +100,9 @@ def test_another_form_of_a_word_finds_the_text(query: str, text: str) -> None:
         ("YouTube", "a tube of glue for you"),
         ("ab", "plan a - b is next"),
         ("ab", "plan a-\n\nb is next"),
+        ("🎉", "Party! 🍕"),
+        ("🇪🇨", "from 🇩🇪🇨🇭"),
+        ("❤\ufe0f", "the ☀\ufe0f is out"),
     ],
 )
 def test_other_words_do_not_find_it(query: str, text: str) -> None:

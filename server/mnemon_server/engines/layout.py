@@ -6,7 +6,7 @@ import apsw
 
 from mnemon_server.domain.errors import ConfigurationError
 
-LAYOUT = 24
+LAYOUT = 25
 """Raise it with every change of what is stored. Only this one is read: archives bring records from one to another."""
 
 

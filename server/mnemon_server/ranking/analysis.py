@@ -3,7 +3,8 @@
 A word becomes its stem in the language of its text: "Häuser" and "Haus" are one term. Terms have neither case nor
 accents. Runs of scripts that do not separate words become overlapping groups of characters. A compound that shows its
 parts is found by these and as a whole: "wifi" finds "Wi-Fi", "contract" finds "con-" at the end of a line with "tract"
-on the next one, and "name" finds "getUserName". An ordinal is its number: "March 14th" finds "14 March".
+on the next one, and "name" finds "getUserName". An ordinal is its number: "March 14th" finds "14 March". An emoji is a
+word of its own, which a query with other words leaves out, since there it seldom says what is asked for.
 
 A query does not show its language as well as a text does. So a word of a query has variants, the stems in every
 language in which it may be. A passage with any of them contains the word.
@@ -200,11 +201,18 @@ MARKS = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.
 _CJK = HAN + KANA + HANGUL
 _SYLLABIC = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecd\u0edc-\u0edf\u1000-\u103f\u1050-\u109f\u1780-\u17d3"
 """Thai, Lao, Burmese and Khmer. Their letters are parts of a syllable, so three of them say as much as two of CJK."""
-_WORD = re.compile(rf"[{_CJK}]+|[{_SYLLABIC}]+|(?:(?![{_CJK}{_SYLLABIC}])[^\W_]|[{MARKS}])+")
+_PICTURES = "\u231a-\u23ff\u2600-\u27bf\u2b1b-\u2b55\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff"
+"""Emoji, without the skin tones, and the other symbols among them."""
+_EMOJI = f"[\U0001f1e6-\U0001f1ff]{{2}}|[{_PICTURES}]"
+"""An emoji is a word: a flag is two letters, and a person with a tool, say, is two words. Skin tones, joiners and
+selectors are left out.
+"""
+_WORD = re.compile(rf"[{_CJK}]+|[{_SYLLABIC}]+|{_EMOJI}|(?:(?![{_CJK}{_SYLLABIC}{_PICTURES}])[^\W_]|[{MARKS}])+")
+_EMOJI_WORD = re.compile(_EMOJI)
 _ASCII_WORD = re.compile("[a-z0-9]+")
-_INVISIBLE = re.compile("\u00ad(?![^\\S\n]*\n)|[\u200b\u2060\ufeff]|(?<=[\u0000-\u058f])[\u200c\u200d]")
-"""Characters within words that say where a line may break, and how letters join. In Arabic and Indic scripts, the
-joiners have a meaning.
+_INVISIBLE = re.compile("\u00ad(?![^\\S\n]*\n)|[\u200b\u2060\ufe00-\ufe0f\ufeff]|(?<=[\u0000-\u058f])[\u200c\u200d]")
+"""Characters within words that say where a line may break, how letters join, and how a symbol looks. In Arabic and
+Indic scripts, the joiners have a meaning.
 """
 _LINK = r"[-_\u2010\u2011\u00ad](?<=\w.)(?:[^\S\n]*\n[^\S\n]*)?(?=[^\W_])"
 """A hyphen or an underscore within a word; at the end of a line, also a soft hyphen."""
@@ -284,7 +292,7 @@ class StemmedWords:
         return prepared.split()
 
     def query(self, text: str) -> QueryWords:
-        """The words of a query, at most 256. Stop words are left out unless the query has no other words."""
+        """The words of a query, at most 256. Stop words and emoji are left out unless the query has no other words."""
         text = self._visible(text)
         # A number in groups of thousands is one word: texts have it as a whole, however it is written there.
         words = split(_DIGIT_GROUPS.sub(lambda number: "".join(split(number[0])), text))
@@ -292,6 +300,7 @@ class StemmedWords:
         words = _in_language(text, words, latin[0])
         distinct = dict.fromkeys([*words, *_wholes(text)])
         telling = [word for word in distinct if not is_stop_word(word, latin, len(distinct))] or list(distinct)
+        telling = [word for word in telling if not _EMOJI_WORD.match(word)] or telling
         groups = _merged(group for word in telling for group in self._groups(word, latin))
         return QueryWords(Counter(self.terms(text)), groups[:QUERY_TERMS_MAX], _terms_per_word(words))
 
