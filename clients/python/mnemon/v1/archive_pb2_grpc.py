@@ -27,8 +27,10 @@ if _version_not_supported:
 
 class ArchiveServiceStub(object):
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers. The change log, the answers to request ids, the bridge's policy and
-    position, and settings are not included.
+    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
+    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
+    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    included.
     """
 
     def __init__(self, channel):
@@ -51,8 +53,10 @@ class ArchiveServiceStub(object):
 
 class ArchiveServiceServicer(object):
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers. The change log, the answers to request ids, the bridge's policy and
-    position, and settings are not included.
+    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
+    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
+    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    included.
     """
 
     def ExportRecords(self, request, context):
@@ -103,8 +107,10 @@ def add_ArchiveServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ArchiveService(object):
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers. The change log, the answers to request ids, the bridge's policy and
-    position, and settings are not included.
+    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
+    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
+    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    included.
     """
 
     @staticmethod

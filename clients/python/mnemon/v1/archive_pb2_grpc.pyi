@@ -28,8 +28,10 @@ GRPC_VERSION: str
 
 class ArchiveServiceStub:
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers. The change log, the answers to request ids, the bridge's policy and
-    position, and settings are not included.
+    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
+    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
+    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    included.
     """
 
     @_typing.overload
@@ -57,8 +59,10 @@ class ArchiveServiceStub:
 @_typing.type_check_only
 class ArchiveServiceAsyncStub(ArchiveServiceStub):
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers. The change log, the answers to request ids, the bridge's policy and
-    position, and settings are not included.
+    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
+    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
+    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    included.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -82,8 +86,10 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
 
 class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers. The change log, the answers to request ids, the bridge's policy and
-    position, and settings are not included.
+    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
+    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
+    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    included.
     """
 
     @_abc_1.abstractmethod
