@@ -8,6 +8,8 @@ from typing import Any
 import mnemon
 import pytest
 from mnemon import AsyncClient, Client, ConversationMessage, MessageToolCall, Scope
+from openai.types.chat import ChatCompletionMessage
+from openai.types.responses import ResponseFunctionToolCall
 
 from tests.support.access import guarded_server, make_key
 from tests.support.server import server_process, wait_until
@@ -89,6 +91,44 @@ def test_messages_of_other_programs_keep_their_times_ids_and_calls_of_tools(clie
     for name, value in (("message_time", "soon"), ("timestamp", "10:15"), ("created_at", True)):
         with pytest.raises(mnemon.InvalidArgumentError, match=rf"messages\[0\].{name}: must be .* not {value!r}"):
             client.conversations.append("c", [{"role": "user", "content": "x", name: value}], user=user)
+
+
+_BERN = '{"city": "Bern"}'
+_CALLED = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": _BERN}}
+_FORMS: dict[str, list[Any]] = {
+    "chat completions": [
+        ChatCompletionMessage.model_validate({"role": "assistant", "tool_calls": [_CALLED]}),
+        {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
+        ChatCompletionMessage(role="assistant", content="It is sunny."),
+    ],
+    "responses": [
+        {"type": "reasoning", "summary": []},
+        ResponseFunctionToolCall(type="function_call", call_id="c1", name="weather", arguments=_BERN),
+        {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is sunny."}]},
+    ],
+    "gemini": [
+        {"role": "model", "parts": [{"functionCall": {"id": "c1", "name": "weather", "args": {"city": "Bern"}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"id": "c1", "name": "weather", "response": "sunny"}}]},
+        {"role": "model", "parts": [{"text": "Sun, sun.", "thought": True}, {"text": "It is sunny."}]},
+    ],
+}
+
+
+@pytest.mark.parametrize("form", _FORMS)
+def test_what_the_api_of_a_model_answers_is_appended_and_asked_with_as_it_is(
+    client: Client, user: str, form: str
+) -> None:
+    client.conversations.append("c", _FORMS[form], user=user)
+
+    kept = client.conversations.messages("c", user=user)
+    call, answer, last = (message for message in kept if "reasoning" not in message.payload)
+    assert call.as_chat() == {"role": "assistant", "content": "", "tool_calls": [_CALLED]}
+    assert (answer.role, answer.tool_call_id, answer.content.strip('"')) == ("tool", "c1", "sunny")
+    assert last.as_chat() == {"role": "assistant", "content": "It is sunny."}
+    client.remember("Ada takes an umbrella unless it is sunny.", user=user)
+    asked = client.recall(messages=_FORMS[form], user=user, kinds=["memory"])
+    assert [item.content for item in asked] == ["Ada takes an umbrella unless it is sunny."]
 
 
 def test_pages_run_forwards_and_backwards_and_end_with_the_last_ones(client: Client, user: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from mnemon._local_time import start_of
 from mnemon._messages import convert
+from mnemon._messages.chat_forms import as_json, chat_form
 from mnemon._messages.convert import invalid
 from mnemon._messages.recall import text_of
 from mnemon._messages.translation import request
@@ -47,9 +48,9 @@ def _message_to_pb(field: str, given: object) -> pb.ConversationMessage:
 
 def message_of(field: str, given: object) -> ConversationMessage:
     """The message of a mapping as chat APIs have it; keys without a field are kept in the payload."""
+    given = chat_form(given)
     if not isinstance(given, Mapping):
         raise invalid(field, 'must be a mapping such as {"role": "user", "content": "..."}')
-    given = _of_tools(given)
     content = given.get("content")
     calls = given.get("tool_calls") or ()
     if not content and not calls and "content" not in given:
@@ -57,7 +58,7 @@ def message_of(field: str, given: object) -> ConversationMessage:
     texts: dict[str, Any] = {name: convert.text(f"{field}.{name}", given.get(name) or "") for name in _TEXTS}
     texts["message_id"] = texts["message_id"] or convert.text(f"{field}.id", given.get("id") or "")
     if not texts["payload"] and (isinstance(content, list) or set(given) - _KNOWN):
-        texts["payload"] = json.dumps(dict(given), ensure_ascii=False, default=_plain)
+        texts["payload"] = as_json(given)
     return ConversationMessage(
         **texts,
         content=text_of(f"{field}.content", content),
@@ -66,30 +67,6 @@ def message_of(field: str, given: object) -> ConversationMessage:
         importance=given.get("importance"),
         metadata=given.get("metadata") or {},
     )
-
-
-def _of_tools(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The message with Anthropic's calls of tools, which are parts of the content, where OpenAI has them.
-
-    The result of a single call is a message of the tool; several stay parts, and their texts are kept.
-    """
-    content = given.get("content")
-    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
-    kept = given.get("payload") or json.dumps(dict(given), ensure_ascii=False, default=_plain)
-    if calls := [part for part in parts if part.get("type") == "tool_use"]:
-        return {**given, "tool_calls": [*(given.get("tool_calls") or ()), *calls], "payload": kept}
-    results = [part for part in parts if part.get("type") == "tool_result"]
-    if len(results) == len(parts) == 1:
-        said = {
-            "role": "tool",
-            "content": results[0].get("content") or "",
-            "tool_call_id": results[0].get("tool_use_id"),
-        }
-        return {**given, **said, "payload": kept}
-    if results:
-        texts = [part.get("content") if part.get("type") == "tool_result" else part.get("text") for part in parts]
-        return {**given, "content": "\n".join(text for text in texts if isinstance(text, str)), "payload": kept}
-    return given
 
 
 def _time_of(field: str, given: Mapping[str, Any]) -> datetime | None:
@@ -128,17 +105,12 @@ def _call_of(field: str, given: Any) -> MessageToolCall:
     function = given.get("function") or given
     arguments = function.get("arguments", function.get("args", function.get("input", "")))
     if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False, default=_plain)
+        arguments = as_json(arguments)
     return MessageToolCall(
         convert.text(f"{field}.id", given.get("id") or ""),
         convert.text(f"{field}.name", function.get("name") or ""),
         arguments,
     )
-
-
-def _plain(value: object) -> object:
-    """A value that JSON lacks, as text."""
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def ids_to_pb(field: str, given: Sequence[str] | str) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from mnemon._enums import numbers_by_member
 from mnemon._messages import convert
+from mnemon._messages.chat_forms import chat_form
 from mnemon._messages.convert import invalid
 from mnemon._messages.filters import check_keywords, filter_to_pb
 from mnemon._values import filters
@@ -54,11 +55,11 @@ def messages_to_pb(given: Sequence[Mapping[str, Any]]) -> list[recall_pb2.Recall
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise invalid("messages", 'must be a list of messages, such as [{"role": "user", "content": "..."}]')
     found = []
-    for number, turn in enumerate(given):
-        if not hasattr(turn, "keys") or "content" not in turn:
+    for number, turn in enumerate(map(chat_form, given)):
+        if not hasattr(turn, "keys") or not ("content" in turn or turn.get("tool_calls")):
             raise invalid(f"messages[{number}]", 'must be a mapping such as {"role": "user", "content": "..."}')
         role = convert.text(f"messages[{number}].role", turn.get("role", ""))
-        content = text_of(f"messages[{number}].content", turn["content"])
+        content = text_of(f"messages[{number}].content", turn.get("content"))
         found.append(recall_pb2.RecallMessage(role=role, content=content))
     return found
 
