@@ -167,6 +167,12 @@ async def test_a_memory_is_updated_and_deleted(url: str, client: mnemon.Client) 
         ("recall", {"query": "x", "until": "next Tuesday"}, "until: must be a time such as 2027-01-31"),
         ("recall", {"query": "x", "since": "99999999 weeks"}, "since: is beyond the calendar"),
         ("query_timeline", {"user": "bob"}, "user"),
+        (
+            "read_conversation",
+            {"conversation_id": "c"},
+            "conversation_id: is not a known name; known names: 'conversation', 'last'",
+        ),
+        ("recall", {"kinds": ["event"]}, "query: must be given"),
         ("query_timeline", {"since": "2025-01-02", "until": "2025-01-01"}, ""),
         ("launch_rocket", {}, "launch_rocket"),
         ("launch_rocket", {}, "'manage_memory', 'search_memory', 'search_knowledge', 'query_timeline', 'recall'"),
@@ -238,7 +244,7 @@ async def test_a_model_recalls_all_that_is_known_of_its_user(url: str, client: m
         both = (await told()).splitlines()
         assert [line.partition(" ")[2][11:] for line in both][:1] == ["Ada asked for the early train."]
         assert any("Ada sits on the left" in line for line in both) and not any("Bob" in line for line in both)
-        assert "Ada sits" not in await told(kinds=["events"])
+        assert "Ada sits" not in await told(kinds=["event"])
         assert await told(until="2020-01-01") == "Nothing relevant is known."
         lately, before = await told(since="2 hours"), await told(until="2 hours")
         assert ("Ada sits" in lately, "asked for" in lately) == (True, False)

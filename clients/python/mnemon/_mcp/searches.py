@@ -18,7 +18,6 @@ from pydantic import (
 from mnemon._async.client import AsyncClient
 from mnemon._local_time import distance_of, in_zone
 from mnemon._mcp.identity import Identity
-from mnemon._values.archive import RecordKind
 from mnemon._values.documents import FilterValue, Scope, ScopeFields, View
 from mnemon._values.timeline import EpisodicEvent, EventFilters
 from mnemon.shared.tool_results import RESULT_KIB_DEFAULT, as_json, bounded
@@ -94,20 +93,11 @@ class TimelineQuery(Arguments):
     limit: int = Field(10, ge=1, le=1_000, description="How many events to return at most.")
 
 
-_KINDS: Mapping[str, RecordKind] = {
-    "documents": RecordKind.DOCUMENT,
-    "memories": RecordKind.MEMORY,
-    "facts": RecordKind.FACT,
-    "statements": RecordKind.SEMANTIC,
-    "events": RecordKind.EVENT,
-}
-
-
 class Recall(Arguments):
     """The arguments of recall."""
 
     query: str = Field(min_length=1, description="The question, in plain words.")
-    kinds: list[Literal["documents", "memories", "facts", "statements", "events"]] = Field(
+    kinds: list[Literal["document", "memory", "fact", "statement", "event"]] = Field(
         default_factory=list, description="Only these kinds of records. Left out: all."
     )
     since: Since | None = Field(
@@ -189,7 +179,7 @@ async def _recall(client: AsyncClient, identity: Identity, given: Recall) -> str
     scope = ScopeFields(user=user) if user else ScopeFields()
     answer = await client.recall(
         given.query,
-        kinds=[_KINDS[kind] for kind in given.kinds],
+        kinds=given.kinds,
         namespace=namespace,
         since=given.since,
         until=given.until,

@@ -1,7 +1,7 @@
 """The MCP server: lists the tools, runs their calls, and reports errors in a sentence."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -69,7 +69,7 @@ def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[
         except MnemonError as error:
             return _failure(sentence(error))
         except ValidationError as error:
-            return _failure(_violations(error))
+            return _failure(_violations(error, own_tools[params.name].arguments.model_fields))
         except Exception:  # noqa: BLE001 - it is logged, and the model gets an error
             _LOG.exception("the call of %s failed", params.name)
             return _failure("the call failed inside of the MCP server; its log says why")
@@ -133,9 +133,12 @@ def _failure(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
-def _violations(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(
-        f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg'].removeprefix('Value error, ')}"
-        for each in found
-    )
+def _violations(error: ValidationError, names: Iterable[str]) -> str:
+    """What is wrong with arguments, and what would be right; `names` are those that there are."""
+    known = f"is not a known name; known names: {', '.join(map(repr, names))}"
+    right = {"missing": "must be given", "extra_forbidden": known}
+    said = []
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        place, told = ".".join(map(str, each["loc"])) or "arguments", each["msg"].removeprefix("Value error, ")
+        said.append(f"{place}: {right.get(each['type'], told) if len(each['loc']) == 1 else told}")
+    return "; ".join(said)
