@@ -107,7 +107,7 @@ def test_changes_of_facts_are_named_by_namespace_and_key(address: str) -> None:
 def test_an_error_is_one_line(address: str) -> None:
     refused = run(address, "watch", "--since", "nonsense")
     assert refused.returncode == 1
-    assert refused.stderr.startswith("Error: cursor: must be an unchanged cursor from an earlier answer")
+    assert refused.stderr.startswith("Error: since: must be an unchanged cursor from an earlier answer")
     assert run(address, "watch", "--type", "memory").returncode == 2
     assert "--full needs --json" in run(address, "watch", "--full").stderr
 
@@ -118,5 +118,10 @@ def test_changes_prints_the_stored_log_and_ends(address: str) -> None:
     listed = run(address, "changes", "--id", "listed")
     assert (listed.returncode, len(listed.stdout.splitlines())) == (0, 1), listed.stderr
     assert "knowledge:indexed" in listed.stdout
+    with Client(address) as client:
+        client.documents.put("listed", "kept longer")
+    for place in ("2d", "2020-01-01"):
+        first = run(address, "changes", "--id", "listed", "--since", place, "--limit", "1").stdout.splitlines()
+        assert len(first) == 1 and "revision 1" in first[0]
     assert run(address, "changes", "--since", "now").returncode == 1
     assert "--full needs --json" in run(address, "changes", "--full").stderr

@@ -107,7 +107,7 @@ def test_filters_and_the_full_view_reach_the_server(client: Client) -> None:
 def test_invalid_arguments_are_refused_and_the_field_is_named(client: Client) -> None:
     with pytest.raises(InvalidCursorError) as caught:
         next(client.watch("no-cursor"))
-    assert [violation.field for violation in caught.value.violations] == ["cursor"]
+    assert [violation.field for violation in caught.value.violations] == ["since"]
     with pytest.raises(InvalidCursorError):
         list(client.changes.list("no-cursor"))
     with pytest.raises(InvalidArgumentError, match="start_time: must not be in the future"):

@@ -1,14 +1,15 @@
 """The command that shows changes as they are committed."""
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import click
 
-from mnemon._cli.options import Command, choice_of, json_option, scope_options
+from mnemon._cli.options import Command, choice_of, json_option, limit_option, scope_options
 from mnemon._cli.output import one_line
 from mnemon._cli.session import Session
-from mnemon._local_time import SkippedTimeError, in_zone, local_time
+from mnemon._local_time import SkippedTimeError, distance_of, in_zone, local_time
 from mnemon._messages.changes import TYPES_TO_PB, Since
 from mnemon._sync.watch import Watch
 from mnemon._values.bridge import PruneAction
@@ -35,7 +36,7 @@ def _since_option(default: str) -> Callable[[Command], Command]:
         default=default,
         show_default=True,
         metavar="PLACE",
-        help="Where to begin: now, earliest, a cursor, or a time such as 2025-01-31T09:00.",
+        help="Where to begin: now, earliest, a cursor, a time such as 2025-01-31T09:00, or an age such as 2d.",
     )
 
 
@@ -75,11 +76,12 @@ def watch(session: Session, /, since: str, **which: Any) -> None:
 
 @click.command("changes")
 @_since_option(EARLIEST)
+@limit_option(0)
 @_which_changes
-def show_changes(session: Session, /, since: str, **which: Any) -> None:
-    """Show the changes that the server still keeps, and exit."""
+def show_changes(session: Session, /, since: str, *, limit: int, **which: Any) -> None:
+    """Show the changes that the server still keeps, oldest first, and exit."""
     _check_room(session, **which)
-    for change in session.client.changes.list(_place(since), **which):
+    for change in islice(session.client.changes.list(_place(since), **which), limit or None):
         echo(change.to_json() if session.as_json else _line(change))
 
 
@@ -89,11 +91,11 @@ def _check_room(session: Session, *, full: bool, **which: object) -> None:
 
 
 def _place(since: str) -> Since:
-    """A time without a zone is local; anything but a time is a cursor."""
+    """A time without a zone is local; anything but a time or an age is a cursor."""
     if since in (NOW, EARLIEST):
         return since
     try:
-        return local_time(since)
+        return distance_of(since) or local_time(since)
     except SkippedTimeError as error:
         raise click.BadParameter(str(error), param_hint="'--since'") from None
     except (ValueError, OverflowError):
