@@ -76,22 +76,22 @@ def add(
 @opt.json_option
 def show_messages(session: Session, conversation: str, *, scope: dict[str, Any], limit: int) -> None:
     """Show the last messages of CONVERSATION, oldest first, with the ids that `mnemon chat delete` takes."""
-    if limit > _MESSAGES_MAX:
-        raise click.UsageError(f"--limit is at most {_MESSAGES_MAX:,}; 0 shows all messages")
+    if limit >= _MESSAGES_MAX:
+        raise click.UsageError(f"--limit must be below {_MESSAGES_MAX:,}; 0 shows all messages")
     # One more than is shown says whether there are earlier ones.
-    last = min(limit + 1, _MESSAGES_MAX) if limit else 0
+    last = limit + 1 if limit else 0
     with named_as_options():
         found = session.client.conversations.messages(conversation, last=last, page_size=_MESSAGES_MAX, **scope)
         first = next(found, None)
         if first is None:
-            listed = f"`mnemon chat list --user {shlex.quote(scope['user'])}` shows those there are"
+            listed = f"`mnemon chat list --user {shlex.quote(scope['user'])}` lists the others"
             raise click.ClickException(f"{scope['user']} has no conversation {conversation!r} in this scope; {listed}")
         found = chain([first], found)
         is_cut = limit and len(messages := [*found]) > limit
         shown = iter(messages[-limit:]) if limit else found
         out.show_list(session, shown, partial(transcript, shows_ids=True), limit=0)
     if is_cut:
-        out.note(f"there are earlier ones; the last {limit:,} are shown, and --limit 0 shows all")
+        out.note("there are earlier ones; --limit 0 shows all")
 
 
 @chat.command("list")
