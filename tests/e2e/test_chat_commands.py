@@ -242,6 +242,7 @@ def test_a_messenger_tells_when_something_was_said(address: str, user: str, tmp_
         ("<Medien ausgeschlossen>", "Diese Nachricht wurde gelöscht.", "Verpasster Sprachanruf"),
         ("<Multimedia omitido>", "Se eliminó este mensaje.", "Llamada perdida"),
         ("\u200eimage omitted", "\u200eYou deleted this message.", "\u200eMissed video call, \u200e10:15"),
+        ("vidéo omise", "<anexado: nota.pdf>", "\u200eMessages and calls are end-to-end encrypted."),
         ("\u200e画像は省略されました", "\u200eこのメッセージは削除されました", "\u200e<attached: 01-PHOTO-2024.jpg>"),
     ],
 )

@@ -13,18 +13,19 @@ _OWN = "\u200e"
 _MEDIA = "media|medien|multimedia|médias|mídia|medya|multimediów|медиа|メディア|媒體|媒体|미디어|الوسائط"
 _KINDS = (
     "image|imagen|imagem|immagine|bild|afbeelding|изображение|görüntü|photo|foto|фото|video|vídeo|vidéo|видео|"
-    "video note|videonachricht|mensaje de video|audio|áudio|аудио|ses|gif|sticker|figurinha|стикер|çıkartma|"
-    "document|documento|dokument|документ|belge|"
+    "video note|videonachricht|mensaje de video|audio|áudio|аудио|ses|gif|"
+    "sticker|autocollant|figurinha|стикер|çıkartma|document|documento|dokument|документ|belge|"
     "contact card|kontaktkarte|tarjeta de contacto|fiche contact|cartão do contato|scheda contatto|contactkaart|контакт"
 )
 _OMITTED = (
-    "omitted|weggelassen|omitido|omitida|absent|absente|ocultado|ocultada|oculto|oculta|omesso|omessa|weggelaten|"
+    "omitted|weggelassen|omitido|omitida|omis|omise|absent|absente|ocultado|ocultada|oculto|oculta|omesso|omessa|weggelaten|"
     "отсутствует|dahil edilmedi"
 )
 _TEXTS = """
     this message was deleted|you deleted this message|this message was deleted by admin.*
     missed (?:group )?(?:voice|video) call(?:, .*)?|waiting for this message(?:\\. this may take a while)?
-    diese nachricht wurde (?:vom admin .*)?gelöscht|du hast diese nachricht gelöscht|verpasster (?:sprach|video)anruf
+    diese nachricht wurde (?:vom admin .*)?gelöscht|du hast diese nachricht gelöscht
+    verpasster (?:gruppen-)?(?:sprach|video)anruf
     este mensaje fue eliminado|se eliminó este mensaje|eliminaste este mensaje
     (?:video)?llamada (?:de voz )?perdida|videollamada perdida
     ce message a été supprimé|vous avez supprimé ce message|appel (?:vocal|vidéo) manqué
@@ -48,19 +49,25 @@ _PLACEHOLDER = re.compile(
     "|".join(
         (
             rf"<[^<>]*(?:{_MEDIA})[^<>]*>|<без медиафайлов>",
-            rf"(?:{_KINDS}) (?:{_OMITTED})",
+            rf"<?(?:{_KINDS}) (?:{_OMITTED})>?",
             # "画像は省略されました", "图片已省略", "이미지 생략됨"
             r"\S{1,12}(?:は省略されました|已省略)|.{1,12} 생략됨",
             # A file that was exported, too: IMG-20240312-WA0001.jpg (file attached), <attached: 042-PHOTO-2024.jpg>
-            r"[a-z]{3}-\d{8}-wa\d+\.\w+ \([^()]+\)|<[^<>:]{1,20}:\s?\d+-[^<>]+\.\w+>",
+            r"[a-z]{3}-\d{8}-wa\d+\.\w+ \([^()]+\)|<[^<>:]{1,20}:\s?(?!/)[^<>]+\.\w+>",
             *map(str.strip, _TEXTS.strip().split("\n")),
         )
     )
 )
-_OWN_PLACEHOLDER = re.compile(r"<[^<>]*>|\S.*\.\w{2,5} \([^()]+\)|.* \.?(?:" + _OMITTED + ")")
+_ENCRYPTED = (
+    "end-to-end.{0,12}(?:encrypted|verschlüsselt|versleuteld)|ende-zu-ende|extremo a extremo|bout en bout|"
+    "ponta a ponta|crittografat|сквозн|uçtan uca|エンドツーエンド|端到端|端對端|종단간"
+)
+_OWN_PLACEHOLDER = re.compile(
+    rf"<[^<>]*>|\S.*\.\w{{2,5}} \([^()]+\)|.* (?:{_OMITTED})|.*(?:{_ENCRYPTED}).*",
+)
 """Further ones that only a mark tells from what somebody says, in any language."""
 _EDITED = re.compile(rf"\u200e?<(?:{_EDITED_TEXTS})\.?>$", re.IGNORECASE)
-_CHARACTERS_MAX = 200
+_CHARACTERS_MAX = 300
 """Of a placeholder, with the name of its file."""
 
 
