@@ -53,6 +53,7 @@ QUICK: dict[str, Any] = {
     "timeline_segment_max_age_s": 0.2,
 }
 LOCAL = ("--knowledge-store-backend", "local", "--erasure-delay-s", "0.05")
+SEALING = ("--timeline-segment-max-events", "4")
 
 REPLACED = {"text replaced", "text rewritten"}
 """Texts that no record has any more; how soon they leave the files is not the concern of these tests."""
@@ -439,7 +440,7 @@ async def saved(stubs: Running, text: str) -> str:
 @pytest.mark.timeout(1_200)
 async def test_one_of_fifty_users_is_erased_through_kills_at_every_moment(tmp_path: Path) -> None:
     users = [Planted(f"user{number}") for number in range(50)]
-    server = ServerProcess(tmp_path)
+    server = ServerProcess(tmp_path, *SEALING)
     async with connected(server) as stubs:
         for user in users:
             await user.plant(stubs)
@@ -453,7 +454,7 @@ async def test_one_of_fifty_users_is_erased_through_kills_at_every_moment(tmp_pa
             await asyncio.sleep(delay_s)
             server.process.kill()
         await asyncio.to_thread(server.end)
-        server = ServerProcess(tmp_path)
+        server = ServerProcess(tmp_path, *SEALING)
         async with connected(server) as stubs:
             # Nothing at all, if it was killed before it had begun.
             if not (tmp_path / "tenants" / "default" / "UNFINISHED").exists() and not await receipts_of(stubs):
