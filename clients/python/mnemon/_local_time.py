@@ -9,13 +9,14 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 Moment = datetime | date | timedelta | str
-"""A point in time: a time with a zone, a day, a distance from now, or a text such as 2027-01-31 or 2w.
+"""A point in time: a time with a zone, a day, a distance from now, or a text such as 2027-01-31, yesterday or 2w.
 
 A distance goes back, except where the time must be in the future.
 """
 
-_DISTANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:(m|minutes?)|(h|hours?)|(d|days?)|(w|weeks?))")
-_UNITS = ("minutes", "hours", "days", "weeks")
+_DISTANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:(s|seconds?)|(m|minutes?)|(h|hours?)|(d|days?)|(w|weeks?))")
+_UNITS = ("seconds", "minutes", "hours", "days", "weeks")
+_DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 
 
 ZONE_RULE = 'must be a time zone of the IANA database, such as "Europe/Berlin"'
@@ -68,18 +69,18 @@ class SkippedTimeError(ValueError):
 
 
 def local_time(text: str) -> datetime:
-    """The time of a text in ISO 8601, which may name its own zone.
+    """The time of a text in ISO 8601, which may name its own zone, or the beginning of a day.
 
     Raises:
         SkippedTimeError: it does not exist, because the clocks were put forward.
         ValueError: the text is not a time.
         OverflowError: it is beyond the calendar.
     """
+    if days := day_of(text):
+        return days[0]
     found = datetime.fromisoformat(text)
     if found.tzinfo:
         return found
-    if days := day_of(text):
-        return days[0]
     # A skipped time, read by the clocks before and after the change, gives the times on both sides of the gap.
     sides = [in_zone(in_zone(found.replace(fold=fold)).astimezone(UTC)).replace(tzinfo=None) for fold in (0, 1)]
     if found not in sides:
@@ -91,7 +92,7 @@ def local_time(text: str) -> datetime:
 
 
 def distance_of(text: str) -> timedelta | None:
-    """The length of time that a text such as 90m, 12h, 30d or 2 weeks names; None for any other text.
+    """The length of time that a text such as 30s, 90m, 12h, 30d or 2 weeks names; None for any other text.
 
     Raises OverflowError if it is longer than a timedelta can be.
     """
@@ -141,17 +142,25 @@ def _parsed(given: Moment) -> datetime | date | timedelta:
     if (distance := distance_of(given)) is not None:
         return distance
     try:
-        return date.fromisoformat(given)
+        return named_day(given)
     except ValueError:
         return local_time(given)
 
 
-def day_of(text: str) -> tuple[datetime, datetime] | None:
-    """The first and the last microsecond of the day that a text such as 2027-01-31 names; None for any other text, and
-    for a day beyond the calendar.
-    """
+def named_day(text: str) -> date:
+    """The day of a text such as 2027-01-31 or yesterday. Raises ValueError for any other text."""
     try:
-        return _ends(date.fromisoformat(text))
+        return date.fromisoformat(text)
+    except ValueError:
+        if (away := _DAYS.get(text.lower())) is None:
+            raise
+    return in_zone(datetime.now(UTC)).date() + timedelta(days=away)
+
+
+def day_of(text: str) -> tuple[datetime, datetime] | None:
+    """The first and the last microsecond of the day of a text; None for other texts and days beyond the calendar."""
+    try:
+        return _ends(named_day(text))
     except (ValueError, OverflowError):
         return None
 

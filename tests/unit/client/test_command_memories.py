@@ -1,13 +1,13 @@
 """Comparisons and times of options are read as intended, and health includes the memories."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import click
 import grpc
 import pytest
 from mnemon import F, Filter
-from mnemon._cli.options import comparison, future, moment, past
+from mnemon._cli.options import comparison, future, moment, past, until
 from mnemon.v1.common_pb2 import STATE_READY, STATE_STARTING, STATE_UNAVAILABLE
 from mnemon.v1.knowledge_store_pb2 import CheckHealthResponse
 from mnemon.v1.memory_pb2 import GetStatusResponse
@@ -52,6 +52,7 @@ def test_an_invalid_comparison_is_refused_with_an_example(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("45 seconds", timedelta(seconds=45)),
         ("90m", timedelta(minutes=90)),
         ("1.5h", timedelta(minutes=90)),
         ("30d", timedelta(days=30)),
@@ -71,6 +72,15 @@ def test_a_relative_time_counts_from_now_in_either_direction() -> None:
 
     assert abs(past("2h") - (now - timedelta(hours=2))) < timedelta(minutes=1)
     assert abs(future("30d") - (now + timedelta(days=30))) < timedelta(minutes=1)
+
+
+def test_a_day_may_be_named_from_today() -> None:
+    before = datetime.now().astimezone().date()
+    days = [past(text).date() for text in ("yesterday", "Today", "tomorrow")]
+    after = datetime.now().astimezone().date()
+
+    assert all(before <= day - timedelta(days=away) <= after for day, away in zip(days, (-1, 0, 1), strict=True))
+    assert (past("yesterday").time(), until("yesterday").time()) == (time.min, time.max)
 
 
 @pytest.mark.parametrize("text", ["soon", "30", "30y", "2 moons", "2026-13-01", "999999999999999d", "99999999w", ""])

@@ -170,7 +170,7 @@ def moment(text: str) -> datetime | timedelta:
         raise click.BadParameter(str(error)) from None
     except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"{text!r} is neither a time, such as 2027-01-31, nor a distance, such as 30d"
+            f"{text!r} is neither a time, such as 2027-01-31 or yesterday, nor a distance, such as 30d"
         ) from None
 
 
@@ -452,7 +452,7 @@ def where_option(noun: str, examples: str) -> Callable[[Any], Any]:
 
 def span_options(what: str) -> Options:
     """`--since` and `--until`."""
-    example = "2027-01-31, 2027-01-31T12:00, 12h, 30d"
+    example = "2027-01-31, yesterday, 2027-01-31T12:00, 12h, 30d"
     return {
         name: click.option(
             f"--{name}",

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime, time
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from mnemon._async.client import AsyncClient
-from mnemon._local_time import distance_of, in_zone
+from mnemon._local_time import distance_of, in_zone, named_day
 from mnemon._mcp.identity import Identity
 from mnemon._values.documents import FilterValue, Scope, ScopeFields, View
 from mnemon._values.timeline import EpisodicEvent, EventFilters
@@ -26,10 +26,16 @@ SEARCH_KNOWLEDGE, QUERY_TIMELINE, RECALL = "search_knowledge", "query_timeline",
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
-def _since(given: object) -> object:
-    """The moment of an age, counted back from now; anything else as given."""
+def _moment(given: object, clock: time) -> object:
+    """A day at this time by the clock, or the moment of an age, counted back from now; anything else as given."""
+    if not isinstance(given, str):
+        return given
     try:
-        distance = distance_of(given) if isinstance(given, str) else None
+        return datetime.combine(named_day(given), clock)
+    except ValueError:
+        pass
+    try:
+        distance = distance_of(given)
         return given if distance is None else datetime.now(UTC) - distance
     except OverflowError:
         raise ValueError("is beyond the calendar") from None
@@ -43,19 +49,11 @@ def _time(given: object, read: ValidatorFunctionWrapHandler) -> object:
         raise ValueError('must be a time such as 2027-01-31, or an age, such as "2 weeks"') from None
 
 
-def _until(given: object) -> object:
-    """Like `_since`, but a day without a time means its last moment."""
-    try:
-        # The second time, if the clocks repeat it.
-        last = time.max.replace(fold=1)
-        return datetime.combine(date.fromisoformat(given), last) if isinstance(given, str) else given
-    except ValueError:
-        return _since(given)
-
-
 _TEXT = WithJsonSchema({"type": "string"})
-Since = Annotated[datetime, WrapValidator(_time), BeforeValidator(_since), _TEXT]
-Until = Annotated[datetime, WrapValidator(_time), BeforeValidator(_until), _TEXT]
+_DAY_END = time.max.replace(fold=1)
+"""The second time, if the clocks repeat it."""
+Since = Annotated[datetime, WrapValidator(_time), BeforeValidator(lambda given: _moment(given, time.min)), _TEXT]
+Until = Annotated[datetime, WrapValidator(_time), BeforeValidator(lambda given: _moment(given, _DAY_END)), _TEXT]
 """Ends of a span of time as a model writes them."""
 
 
