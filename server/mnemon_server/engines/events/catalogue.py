@@ -68,7 +68,8 @@ class SealedSegments:
     segments: tuple[SealedSegment, ...] = ()
 
     @cached_property
-    def _ids(self) -> list[int]:
+    def ids(self) -> list[int]:
+        """The number of each."""
         return [segment.row.segment_id for segment in self.segments]
 
     @cached_property
@@ -79,11 +80,11 @@ class SealedSegments:
     @property
     def last_id(self) -> int:
         """The number of the newest segment; -1 without any."""
-        return self._ids[-1] if self._ids else -1
+        return self.ids[-1] if self.ids else -1
 
     def of_sequence(self, sequence: int) -> SealedSegment | None:
         """The segment that has an event, if any has."""
-        place = bisect_right(self._ids, sequence) - 1
+        place = bisect_right(self.ids, sequence) - 1
         return self.segments[place] if place >= 0 and sequence <= self.segments[place].row.last_sequence else None
 
 
@@ -107,8 +108,9 @@ class Snapshot:
         return self.sealed.event_count + sum(row.event_count for row in self.unsealed)
 
     @cached_property
-    def _unsealed_ids(self) -> list[int]:
-        return [row.segment_id for row in self.unsealed]
+    def segment_ids(self) -> list[int]:
+        """All segments, ascending; those without a file come last."""
+        return [*self.sealed.ids, *(row.segment_id for row in self.unsealed)]
 
     def place(self, sequence: int) -> SealedSegment | None:
         """The sealed segment whose file has an event; None if records.db has it, or if there is no such event."""
@@ -116,9 +118,7 @@ class Snapshot:
 
     def segment_id(self, sequence: int) -> int:
         """The segment of an event that exists."""
-        if (segment := self.place(sequence)) is not None:
-            return segment.row.segment_id
-        return self._unsealed_ids[bisect_right(self._unsealed_ids, sequence) - 1]
+        return self.segment_ids[bisect_right(self.segment_ids, sequence) - 1]
 
 
 class Catalogue:

@@ -1,10 +1,12 @@
 """Selections of events as SQL, over the tables in records.db and in the files of sealed segments."""
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
+from functools import partial
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
@@ -241,14 +243,15 @@ def newest(snapshot: Snapshot, selection: Selection, limit: int, *, oldest: bool
         where, parameters = source.filtered(selection.context(), selection.window())
         statement = f"SELECT time, sequence {where} ORDER BY time {order} LIMIT ?"
         with source.lend() as connection:
-            rows = fetch(connection, statement, (*parameters, limit))
-            if len(rows) == limit:
+            # One more tells whether further ones have the time of the last.
+            rows = fetch(connection, statement, (*parameters, limit + 1))
+            if len(rows) > limit and rows.pop()[0] == rows[-1][0]:
                 tied, more = source.filtered(selection.context(), (["time = ?"], [rows[-1][0]]))
                 rows = [row for row in rows if row[0] != rows[-1][0]] + fetch(
                     connection, f"SELECT time, sequence {tied}", more
                 )
-        found = list(heapq.merge(found, sorted(Ref(*row) for row in rows)[:: 1 if oldest else -1], reverse=not oldest))
-        found = _with_ties(found, limit)
+        some = sorted(map(Ref._make, rows), reverse=not oldest)
+        found = _with_ties([*heapq.merge(found, some, reverse=not oldest)] if found else some, limit)
     return found
 
 
@@ -392,25 +395,24 @@ def events(snapshot: Snapshot, wanted: Sequence[int], bytes_max: int) -> tuple[l
     """
     found: list[StoredEvent] = []
     size = done = 0
-    for segment, some in groupby(wanted, snapshot.place):
+    ids, sealed = snapshot.segment_ids, snapshot.sealed.segments
+    for place, some in groupby(wanted, partial(bisect_right, ids)):
         run = [*some]
+        segment = sealed[place - 1] if 0 < place <= len(sealed) else None
+        dead = segment.dead_set if segment else ()
         with Source(snapshot, segment).lend() as connection:
             row: Any
             # Row by row, so that no more is read than needed.
             for row in connection.execute(_EVENTS, (id_array(run),)):
                 number, sequence, time_us, body = row
-                if segment is None or sequence not in segment.dead_set:
-                    found.append(_event(snapshot, sequence, time_us, body))
+                if sequence not in dead:
+                    position = EventPosition(time_us, event_id_of(body))
+                    found.append(StoredEvent(position, sequence, ids[place - 1], body))
                     size += len(body)
                 if size >= bytes_max:
                     return found, done + number
         done += len(run)
     return found, done
-
-
-def _event(snapshot: Snapshot, sequence: int, time_us: int, body: bytes) -> StoredEvent:
-    position = EventPosition(time_us, event_id_of(body))
-    return StoredEvent(position, sequence, snapshot.segment_id(sequence), body)
 
 
 def with_hashes(

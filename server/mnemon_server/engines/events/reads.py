@@ -40,6 +40,9 @@ ATTEMPTS_MAX = 8
 
 T = TypeVar("T")
 
+_Group = tuple[list[StoredEvent], int]
+"""See `queries.events`."""
+
 _position = itemgetter(0)
 """Of a StoredEvent."""
 
@@ -82,11 +85,15 @@ class Reads:
         rest = selection if after is None else replace(selection, end_us=min(selection.end_us, after.time_us))
         # One more, to find out whether there are further events.
         chunk = min(limit + 1, REFS_AT_ONCE)
-        counts, refs = self.at_once(
-            lambda snapshot: (queries.counts(snapshot, selection), queries.newest(snapshot, rest, chunk))
-        )
+
+        def begin(snapshot: Snapshot) -> tuple[queries.Counts, list[Ref], _Group]:
+            page = queries.newest(snapshot, rest, chunk)
+            return queries.counts(snapshot, selection), page, _group(snapshot, page, 0)
+
+        # All at once: further transactions would take as long as reading the events.
+        counts, page, group = self.at_once(begin)
         found = _Slice(where, limit, self._reads_max)
-        for run in self._newest(rest, refs, after, chunk):
+        for run in self._newest(rest, page, group, after, chunk):
             if not found.take(run):
                 break
         return WindowSlice(
@@ -181,41 +188,44 @@ class Reads:
         return (stored for stored in self.stored(sequences.tolist()) if _passes(stored, where))
 
     def _newest(
-        self, selection: Selection, refs: Sequence[Ref], after: EventPosition | None, chunk: int
+        self, selection: Selection, page: Sequence[Ref], group: _Group | None, after: EventPosition | None, chunk: int
     ) -> Iterator[Sequence[StoredEvent]]:
-        """The events of a selection after a position, newest first, in groups. `refs` is its first page."""
-        page = refs
+        """The events of a selection after a position, newest first, in runs. `page` is its first page, and `group` the
+        first group of that.
+        """
         while page:
             start = 0
             while start < len(page):
-                end = _end_of_time(page, start + BODIES_AT_ONCE)
-                yield from self._in_order([ref.sequence for ref in page[start:end]], after)
+                found, done = group or self.at_once(partial(_group, page=page, start=start))
+                group = None
+                end = _end_of_earlier(page, start, start + done)
+                if end > start:
+                    first_us = page[end - 1].time_us
+                    run = sorted(
+                        (one for one in found if one.position.time_us >= first_us), key=_position, reverse=True
+                    )
+                    yield run if after is None else [one for one in run if one.position < after]
+                else:
+                    end = _end_of_time(page, start + 1)
+                    yield from self._tied([ref.sequence for ref in page[start:end]], after)
                 start = end
             if len(page) < chunk:
                 return
             rest = replace(selection, end_us=page[-1].time_us - 1)
             page = self.at_once(partial(queries.newest, selection=rest, limit=chunk))
 
-    def _in_order(self, sequences: Sequence[int], after: EventPosition | None) -> Iterator[Sequence[StoredEvent]]:
-        """These events in order, without those up to a position. They must be all events of their times."""
-        if len(sequences) <= TIED_AT_ONCE and (run := self._few(sequences)) is not None:
-            yield sorted((one for one in run if after is None or one.position < after), key=_position, reverse=True)
-            return
+    def _tied(self, sequences: Sequence[int], after: EventPosition | None) -> Iterator[Sequence[StoredEvent]]:
+        """Events of the same time, too many or too large to be in memory together, in order, one by one."""
         named = ((one.position, one.sequence) for one in self.stored(sequences))
         ordered = sorted((one for one in named if after is None or one[0] < after), reverse=True)
         for stored in self.stored(sequence for _, sequence in ordered):
             yield [stored]
 
-    def _few(self, sequences: Sequence[int]) -> list[StoredEvent] | None:
-        """All of these events; None if they are too large to be in memory together."""
-        run: list[StoredEvent] = []
-        size = 0
-        for stored in self.stored(sequences):
-            run.append(stored)
-            size += len(stored.body)
-            if size > BODY_BYTES_AT_ONCE and len(run) < len(sequences):
-                return None
-        return run
+
+def _group(snapshot: Snapshot, page: Sequence[Ref], start: int) -> _Group:
+    """The next events of a page, up to the end of a time if they are not too many."""
+    end = min(_end_of_time(page, start + BODIES_AT_ONCE), start + TIED_AT_ONCE)
+    return queries.events(snapshot, [ref.sequence for ref in page[start:end]], BODY_BYTES_AT_ONCE)
 
 
 class _Slice:
@@ -231,32 +241,27 @@ class _Slice:
         self._limit = limit
         self._reads_max = reads_max
         self._size = 0
-        self._last: EventPosition | None = None
-        """Position of the event with which the slice became full."""
         self._before: EventPosition | None = None
         """Position of the last event that was examined."""
+        self._is_full = False
 
     def take(self, run: Sequence[StoredEvent]) -> bool:
         """Adds events in order. Returns False once it is known whether there are more than the slice holds."""
+        events, where, is_examined = self.events, self._where, self._where.expression is not None
         for stored in run:
-            if self._last is not None:
-                self.end = self._last
+            if self._is_full:
+                self.end = self._before
                 return False
-            if _passes(stored, self._where):
+            if not is_examined or _passes(stored, where):
                 self._size += len(stored.body)
-                if self._size > SLICE_BYTES_MAX and self.events:
+                if self._size > SLICE_BYTES_MAX and events:
                     self.end, self.truncated = self._before, True
                     return False
-                self.events.append(stored)
+                events.append(stored)
             self.read += 1
             self._before = stored.position
-            if self._is_full():
-                self._last = stored.position
+            self._is_full = len(events) == self._limit or (is_examined and self.read == self._reads_max)
         return True
-
-    def _is_full(self) -> bool:
-        too_many = self._where.expression is not None and self.read == self._reads_max
-        return len(self.events) == self._limit or too_many
 
 
 def _with_ids(snapshot: Snapshot, event_ids: Sequence[str]) -> list[int]:
@@ -282,6 +287,13 @@ def _end_of_time(refs: Sequence[Ref], end: int) -> int:
     while end < len(refs) and refs[end].time_us == refs[end - 1].time_us:
         end += 1
     return min(end, len(refs))
+
+
+def _end_of_earlier(refs: Sequence[Ref], start: int, end: int) -> int:
+    """The last index up to `end` with another time than the one before it; `start` without one."""
+    while start < end < len(refs) and refs[end].time_us == refs[end - 1].time_us:
+        end -= 1
+    return end
 
 
 def _summary(counts: Iterable[DayCount]) -> RangeSummary:
