@@ -159,6 +159,24 @@ def test_an_argument_that_is_blank_is_refused_as_a_variable_that_may_be_unset(co
         assert (done.returncode, "must not be blank; a variable may be unset" in done.stderr) == (2, True), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("quotas", "told"),
+    [
+        ("{", "must be a JSON object"),
+        ("[" * 100_000, "must be a JSON object"),
+        ("[1]", "must be a JSON object"),
+        ('{"recordz": 3}', "'recordz' is not a quota; did you mean 'records'?"),
+        ('{"records": 1.5}', "quotas.records: must be a whole number, not 1.5"),
+        ('{"disk_mib": "9"}', "quotas.disk_mib: must be a number, not '9'"),
+    ],
+)
+def test_quotas_that_cannot_be_read_are_refused_with_a_sentence(quotas: str, told: str) -> None:
+    for command in ("create", "update"):
+        done = run("127.0.0.1:1", "tenants", command, "acme", "--quotas", quotas)
+        assert done.returncode in (1, 2) and told in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("text", ["- milk", "-5 °C", "--help me"])
 def test_a_text_that_begins_with_a_hyphen_is_taken_for_an_option_and_the_error_says_where_it_goes(text: str) -> None:
     done = run("127.0.0.1:1", "remember", text, "--user", "ada")

@@ -21,10 +21,12 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from mnemon._arguments import unknown_name
 from mnemon._cli import options as opt
 from mnemon._cli.archive.files import new_file, refuse_existing
 from mnemon._cli.output import counted_kinds, field_table, kind_of, short_time, show, show_lines
 from mnemon._cli.session import Session
+from mnemon._json import read_json
 from mnemon._sync.backups import Report
 from mnemon._values.access import ApiKey, Identity, KeySecret, Role
 from mnemon._values.backups import Backup, BackupProgress
@@ -34,7 +36,6 @@ from mnemon._values.tenants import Quotas, Tenant, TenantUsage
 from mnemon.shared.terminal import counted, echo, filled, span
 
 _WHOLE_KEY = re.compile(r"mn_([^_]*)_.*", re.DOTALL)
-_QUOTAS_HELP = 'What it may use, as JSON, such as {"calls_per_second": 50}.'
 _TRACES = ("answer", "change", "unmarked", "vector")
 
 
@@ -236,25 +237,44 @@ def _tenant_table(found: Tenant) -> RenderableType:
     return field_table({**fields, **_quota_fields(found.quotas)})
 
 
+def _quotas(text: str) -> Quotas:
+    try:
+        given = read_json(text)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise click.BadParameter('must be a JSON object, such as {"records": 1000}')
+    known = Quotas().to_dict()
+    for name in given:
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is not a quota; {unknown_name(name, known)}")
+    return Quotas(**given)
+
+
+_quotas_option = click.option(
+    "--quotas", type=_quotas, metavar="JSON", help='What it may use, such as {"calls_per_second": 50}.'
+)
+
+
 @tenants.command()
 @click.argument("tenant")
 @click.option("--display-name", default="", help="What people call it.")
-@click.option("--quotas", help=_QUOTAS_HELP)
+@_quotas_option
 @click.pass_obj
-def create(session: Session, tenant: str, display_name: str, quotas: str | None) -> None:
+def create(session: Session, tenant: str, display_name: str, quotas: Quotas | None) -> None:
     """Make a tenant. `mnemon keys create --tenant` then makes its first key."""
-    made = session.client.tenants.add(tenant, display_name=display_name, quotas=_quotas(quotas))
+    made = session.client.tenants.add(tenant, display_name=display_name, quotas=quotas)
     echo(_tenant_line(made), is_line=True)
 
 
 @tenants.command()
 @click.argument("tenant")
 @click.option("--display-name", help="What people call it.")
-@click.option("--quotas", help=_QUOTAS_HELP)
+@_quotas_option
 @click.pass_obj
-def update(session: Session, tenant: str, display_name: str | None, quotas: str | None) -> None:
+def update(session: Session, tenant: str, display_name: str | None, quotas: Quotas | None) -> None:
     """Change what a tenant is called, or what it may use."""
-    changed = session.client.tenants.update(tenant, display_name=display_name, quotas=_quotas(quotas))
+    changed = session.client.tenants.update(tenant, display_name=display_name, quotas=quotas)
     echo(_tenant_line(changed), is_line=True)
 
 
@@ -306,14 +326,6 @@ def _usage_table(found: TenantUsage) -> RenderableType:
 def _quota_fields(quotas: Quotas) -> dict[str, object]:
     """The quotas that are set; the option --quotas takes their names."""
     return {f"quota {name}": f"{most:,}" for name, most in quotas.to_dict().items() if most is not None}
-
-
-def _quotas(text: str | None) -> Quotas | None:
-    """The quotas that a text gives; None if it is not given."""
-    try:
-        return None if text is None else Quotas(**json.loads(text))
-    except (TypeError, ValueError) as error:
-        raise click.BadParameter(f"must be a JSON object with numbers of known quotas: {error}") from error
 
 
 def _state(tenant: Tenant) -> str:

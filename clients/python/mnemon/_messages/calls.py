@@ -197,6 +197,9 @@ def quotas_to_pb(quotas: tenants.Quotas | None) -> tenant_pb2.Quotas | None:
         return None
     if not isinstance(quotas, tenants.Quotas):
         raise invalid("quotas", f"must be Quotas, such as Quotas(records=1000), not {type(quotas).__name__}")
-    given = {name: getattr(quotas, name) for name in tenant_pb2.Quotas.DESCRIPTOR.fields_by_name}
-    sent = {name: check_number(f"quotas.{name}", value) for name, value in given.items() if value is not None}
-    return tenant_pb2.Quotas(**sent)
+    message = tenant_pb2.Quotas()
+    for field in message.DESCRIPTOR.fields:
+        if (given := getattr(quotas, field.name)) is not None:
+            check = check_whole if field.cpp_type == field.CPPTYPE_INT64 else check_number
+            setattr(message, field.name, check(f"quotas.{field.name}", given))
+    return message
