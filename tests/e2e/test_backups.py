@@ -218,6 +218,7 @@ def test_of_two_copies_of_a_base_the_sound_one_is_restored_and_the_damaged_one_n
 def test_a_sound_backup_is_verified_byte_by_byte(sound: Path) -> None:
     done = run("verify", str(sound), "--json")
     assert (done.returncode, json.loads(done.stdout)["backups"]) == (0, 2)
+    assert "timeline" in done.stderr and "timeline" not in run("verify", str(sound / "full")).stderr
 
 
 async def test_a_restored_vault_has_a_new_epoch_and_keeps_what_is_not_about_it(tmp_path: Path) -> None:

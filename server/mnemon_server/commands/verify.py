@@ -163,7 +163,7 @@ def _segments(
     )
 
     paths = [path for path in find_segments(folder) if path.parent.parent not in backups]
-    task = bar.add_task("timeline", total=len(paths))
+    task = bar.add_task("timeline", total=len(paths), visible=bool(paths))
     reports = []
     for report in inspect_folder(paths, master):
         bar.advance(task)

@@ -141,6 +141,13 @@ def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...]) -> None:
     assert "Usage:" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(("given", "lacking"), [("--user", "--type"), ("--type", "--user")])
+def test_what_an_event_lacks_is_named_alone(given: str, lacking: str) -> None:
+    [said] = run("127.0.0.1:1", "record", "text", given, "x").stderr.splitlines()[-1:]
+
+    assert lacking in said and given not in said
+
+
 @pytest.mark.parametrize(
     "command", [("remember",), ("facts", "put", "user.ada"), ("tools", "call", "search_memory"), ("recall",)]
 )

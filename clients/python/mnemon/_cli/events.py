@@ -102,8 +102,9 @@ def record(
                 said = {"event_id": result.event_id, "duplicate": result.duplicate}
                 report.show("known" if result.duplicate else "recorded", said, result.error)
         return
-    if missing := [name for name, field in (("--type", "event_type"), ("--user", "user")) if field not in fields]:
-        raise click.UsageError(f"say {' and '.join(missing)}: what kind of event it is, and whose")
+    needed = {"event_type": "with --type what kind of event it is", "user": "with --user whose it is"}
+    if missing := [said for name, said in needed.items() if name not in fields]:
+        raise click.UsageError(f"say {', and '.join(missing)}")
     receipt = session.client.timeline.add(content=text or "", metadata=metadata, **fields)
     outcome = "known already:" if receipt.duplicate else "recorded"
     out.show(session, receipt, f"{outcome} {receipt.event_id}")
