@@ -354,6 +354,33 @@ def test_a_line_with_a_clock_does_not_make_a_transcript_a_timed_one(address: str
     ]
 
 
+def test_chats_of_open_webui_are_read_on_the_branch_shown(address: str, user: str, tmp_path: Path) -> None:
+    def node(name: str, parent: str | None, role: str, content: str) -> dict[str, Any]:
+        return {"id": name, "parentId": parent, "role": role, "content": content, "timestamp": 1_780_000_000}
+
+    nodes = [
+        node("m1", None, "user", "Name a bird."),
+        node("m2", "m1", "assistant", "A wren."),
+        node("m3", "m1", "assistant", "An owl."),
+        node("m4", "m3", "user", "When does it sleep?"),
+    ]
+    tree = {"currentId": "m4", "messages": {each["id"]: each for each in nodes}}
+    chats = [
+        {"id": "c1", "title": "Birds", "chat": {"history": tree, "messages": []}},
+        {"id": "c2", "chat": {"history": {}, "messages": nodes[:2]}},
+        {"id": "c3", "chat": {"history": {"currentId": "x", "messages": {"x": 5}}}},
+    ]
+    done = run(address, "chat", "import", written(tmp_path, "chats.json", json.dumps(chats)), "--user", user)
+    assert (done.returncode, "5 added, 0 known, 1 failed" in done.stdout) == (1, True), done.stderr
+    birds = [("user", "", "Name a bird."), ("assistant", "", "An owl."), ("user", "", "When does it sleep?")]
+    assert said(address, user, "c1") == birds
+    assert [text for *_, text in said(address, user, "c2")] == ["Name a bird.", "A wren."]
+
+    turns = [{"from": "human", "value": "Do owls sleep?"}, {"from": "gpt", "value": "By day."}]
+    chat(address, user, "import", written(tmp_path, "share.json", json.dumps([{"id": "s1", "conversations": turns}])))
+    assert said(address, user, "s1") == [("user", "", "Do owls sleep?"), ("assistant", "", "By day.")]
+
+
 def test_subtitles_are_read_without_their_numbers_and_times(address: str, user: str, tmp_path: Path) -> None:
     zoom = (
         "WEBVTT\n\n1\n00:00:01.000 --> 00:00:04.000\nAnn Lee: The budget\n\n"

@@ -70,8 +70,8 @@ def index(
 
     The id of a file is its path inside the given folder, or its name; with several paths, it begins with the path.
     Standard input has the id of --id, or one that follows from its content: another text is another document. A
-    .jsonl file holds one document per line: {"doc_id": "...", "content": "...", "metadata": {...}}. Files that are not
-    UTF-8 text, such as PDFs and pictures, are skipped and counted, and the exit code is 1. Documents of files that are
+    .jsonl file holds one document per line: {"doc_id": "...", "content": "...", "metadata": {...}}. Files that are no
+    text, such as PDFs and pictures, are skipped and counted, and the exit code is 1. Documents of files that are
     gone from a folder since it was indexed are named, and removed with --prune.
     """
     options = SourceOptions(gitignore=not no_ignore, **given)

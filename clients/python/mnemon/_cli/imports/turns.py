@@ -14,6 +14,7 @@ from mnemon._cli.imports.json_text import each_record, has_bad_bytes, records, t
 from mnemon._cli.imports.rows import file_head
 from mnemon._cli.imports.telegram import Said, is_export, telegram
 from mnemon._cli.imports.transcripts import Line, lines_of, style_of
+from mnemon._messages.chat_forms import chat_form
 from mnemon._messages.conversations import message_of
 from mnemon._messages.convert import invalid
 from mnemon._values.conversations import ConversationMessage
@@ -27,7 +28,7 @@ _TIMES = ("message_time", "created_at", "create_time", "timestamp", "time")
 _SERVERS = ("event_id", "sequence", "origin", "origin_name")
 """Fields that the server sets, which `mnemon chat show --json` prints."""
 _ID_BYTES = 16
-_ASSISTANTS = ("assistant", "ai", "bot", "chatbot", "model")
+_ASSISTANTS = ("assistant", "ai", "bot", "chatbot", "gpt", "model")
 _ROLES = {**dict.fromkeys(("user", "human", "you", "me"), "user"), **dict.fromkeys(_ASSISTANTS, "assistant")}
 _ROLES |= {role: role for role in ("system", "tool")}
 _PROGRAMS = ("chatgpt", "claude", "gemini", "copilot")
@@ -123,16 +124,18 @@ def _turn_of(item: Item, source: Source) -> Turn:
 
 
 def _messages(file: BinaryIO, source: Source) -> Turns:
-    """JSON messages, one after another, in a list, or in objects with a list of `messages`."""
+    """JSON messages, one after another, in a list, or in objects that hold conversations."""
     numbers = _Numbers(source)
     unnamed = 0
 
     def read(raw: Raw) -> Turns:
         nonlocal unnamed
         record = as_object(raw)
-        messages, conversation = [record], _first(record, _CONVERSATION_IDS)
-        if isinstance(record.get("messages"), list):
-            messages, conversation = record["messages"], conversation or _first(record, _MESSAGE_IDS)
+        conversation = _first(record, _CONVERSATION_IDS)
+        if (messages := _listed(record)) is None:
+            messages = [record]
+        else:
+            conversation = conversation or _first(record, _MESSAGE_IDS)
             if not conversation:
                 unnamed += 1
                 conversation = source.conversation if unnamed == 1 else f"{source.conversation}/{unnamed}"
@@ -145,8 +148,30 @@ def _messages(file: BinaryIO, source: Source) -> Turns:
     return each_record(file, read, ())
 
 
+def _listed(record: Mapping[str, Any]) -> list[Any] | None:
+    """The messages of an object that holds a conversation; None if it is a message itself."""
+    if isinstance(chat := record.get("chat"), dict):
+        return _branch(chat)
+    return next((record[name] for name in ("messages", "conversations") if isinstance(record.get(name), list)), None)
+
+
+def _branch(chat: Mapping[str, Any]) -> list[Any]:
+    """The messages of a chat of Open WebUI, which is a tree, on the branch that it shows."""
+    history = chat.get("history")
+    nodes, name = (history.get("messages"), history.get("currentId")) if isinstance(history, dict) else ({}, None)
+    found: list[Any] = []
+    while isinstance(nodes, dict) and isinstance(name, str) and len(found) < len(nodes):
+        node = nodes.get(name)
+        found += [] if node is None else [node]
+        name = node.get("parentId") if isinstance(node, dict) else None
+    shown = chat.get("messages")
+    return found[::-1] or (shown if isinstance(shown, list) else [])
+
+
 def _said(raw: Raw, conversation: str, numbers: "_Numbers") -> Turn:
-    record = as_object(raw)
+    record = chat_form(as_object(raw))
+    if "value" in record and isinstance(speaker := record.get("from"), str):
+        record = {**record, "role": _ROLES.get(speaker, speaker), "content": record["value"]}
     message_id = _first(record, _MESSAGE_IDS) or numbers.id_of(conversation, record)
     if not record.get("role"):
         raise invalid("role", 'must say who speaks, such as "user" or "assistant"')
@@ -256,9 +281,9 @@ TURN_FORMS: Mapping[str, TurnForm] = {
     **{name: TurnForm(FORMS[name].about, _exported(FORMS[name]), FORMS[name].fits) for name in _EXPORTS},
     "telegram": TurnForm("an export of Telegram Desktop, result.json", _telegram, is_export, has_roles=False),
     "messages": TurnForm(
-        "messages with role and content, as OpenAI has them, in JSON or JSON lines",
+        "messages with role and content, as OpenAI has them, and exports of Open WebUI, in JSON or JSON lines",
         _messages,
-        lambda record: "role" in record or isinstance(record.get("messages"), list),
+        lambda record: "role" in record or _listed(record) is not None,
         names_conversations=False,
     ),
     "transcript": TurnForm(
