@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.domain.access.bounds import Bounds
+from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.errors import PermissionDeniedError, RequestIdReusedError
 from mnemon_server.domain.events import EventSelection
 from mnemon_server.domain.records import SearchMode
@@ -83,7 +85,7 @@ def test_the_events_of_other_users_are_nowhere(vault: Vault, users: tuple[str, .
     ids = [f"of {user}" for user in own]
     found = timeline.get(["missing", *(f"of {user}" for user in USERS)])
     assert [event.position.event_id for event in found if event] == ids
-    everything = vault.events.sequences(ALL)
+    everything, tomorrow = vault.events.sequences(ALL), (START - EPOCH).days + 1
     assert [event.position.event_id for event in timeline.read(everything)] == ids
     if len(users) == 1:
         assert (timeline.count(ALL), timeline.summarize(ALL).event_count) == (len(own), len(own))
@@ -91,6 +93,7 @@ def test_the_events_of_other_users_are_nowhere(vault: Vault, users: tuple[str, .
         assert sorted(event.position.event_id for event in window.events) == sorted(ids)
         assert window.total == len(own)
         assert len(timeline.sequences(ALL)) == len(own)
+        assert timeline.summarize(ALL, ZoneInfo("Pacific/Kiritimati")).days == (((tomorrow, len(own)),) if own else ())
     else:
         for call in (timeline.count, timeline.summarize, timeline.sequences):
             with pytest.raises(PermissionDeniedError, match=r"scope\.user must be 'ada' or 'bob'"):

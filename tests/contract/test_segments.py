@@ -8,9 +8,10 @@ import shutil
 import threading
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import apsw
 import numpy as np
@@ -66,8 +67,10 @@ def small_segments(vault: SQLiteVault, clock: ManualClock, count: int = 4) -> No
 
 def test_a_summary_of_everybody_follows_removals_and_the_files_that_they_rewrite(folder: Path) -> None:
     def summarized(events: EventEngine) -> int:
-        found = {events.summarize(ALL).event_count for _ in range(2)}
-        assert found == {sum(count for _, count in events.summarize(ALL).days)}
+        asked = [[events.summarize(ALL, zone) for zone in (UTC, ZoneInfo("Pacific/Kiritimati"))] for _ in range(2)]
+        assert asked[0] == asked[1] and asked[0][0].days != asked[0][1].days
+        found = {sum(count for _, count in summary.days) for summary in asked[0]}
+        assert found == {events.summarize(ALL).event_count}
         return found.pop()
 
     with closing(opened(folder)) as vault:

@@ -74,6 +74,7 @@ def test_days_that_are_given_are_of_the_same_zone(client: Client, user: str) -> 
         assert summary.days == {"2027-02-01": 1}
         [item] = client.recall("kettle", user=user, since=day, until=day, time_zone=AUCKLAND)
         assert item.content == "The blue kettle is broken."
+    assert client.timeline.summarize(user=user, until="9999-12-31", time_zone=LOS_ANGELES).event_count == 2
     with pytest.raises(mnemon.InvalidArgumentError, match=r"^since: .* does not exist here"):
         client.timeline.summarize(since="2027-03-28T02:30", time_zone="Europe/Berlin")
 
@@ -144,3 +145,4 @@ def test_the_command_is_in_the_zone_of_the_machine_or_another(address: str, clie
         assert len(on_day) == days.count("2027-02-01")
     refused = run(address, "--time-zone", "Mars/Olympus", "summary")
     assert refused.returncode == 2 and 'such as "Europe/Berlin"' in refused.stderr
+    assert "before the command: mnemon --time-zone" in run(address, "recall", "tea", "--time-zone", "CET").stderr

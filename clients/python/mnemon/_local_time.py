@@ -51,17 +51,18 @@ def zone_named(name: str) -> tzinfo:
 
 
 def in_zone(time: datetime) -> datetime:
-    """The time as the clocks of the zone show it. One without a zone is read from them.
+    """The time as the clocks of the zone show it. One without a zone is read from them. Where the calendar ends, the
+    clocks show UTC.
 
-    Raises UnknownZoneError, and OverflowError for a time without a zone that is beyond the calendar.
+    Raises UnknownZoneError.
     """
     zone = zone_named(name) if (name := _zone_name.get()) else None
-    if time.tzinfo is None:
-        return time.astimezone() if zone is None else time.replace(tzinfo=zone)
     try:
-        return time.astimezone(zone)
-    except OverflowError:
-        return time
+        found = time.astimezone(zone) if zone is None or time.tzinfo else time.replace(tzinfo=zone)
+        found.astimezone(UTC)
+    except (OverflowError, ValueError):
+        return time if time.tzinfo else time.replace(tzinfo=UTC)
+    return found
 
 
 class SkippedTimeError(ValueError):
@@ -81,6 +82,8 @@ def local_time(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     if found.tzinfo:
         return found
+    if (known := in_zone(found)).tzinfo is UTC:
+        return known
     # A skipped time, read by the clocks before and after the change, gives the times on both sides of the gap.
     sides = [in_zone(in_zone(found.replace(fold=fold)).astimezone(UTC)).replace(tzinfo=None) for fold in (0, 1)]
     if found not in sides:
@@ -88,7 +91,7 @@ def local_time(text: str) -> datetime:
         raise SkippedTimeError(
             f"{text!r} does not exist here, because the clocks were put forward: say {before} or {after}"
         )
-    return in_zone(found)
+    return known
 
 
 def distance_of(text: str) -> timedelta | None:
@@ -158,15 +161,15 @@ def named_day(text: str) -> date:
 
 
 def day_of(text: str) -> tuple[datetime, datetime] | None:
-    """The first and the last microsecond of the day of a text; None for other texts and days beyond the calendar."""
+    """The first and the last microsecond of the day of a text; None for any other text."""
     try:
         return _ends(named_day(text))
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
 
 
 def _ends(day: date) -> tuple[datetime, datetime]:
-    """The first and the last microsecond of a day. Raises OverflowError if it is beyond the calendar."""
+    """The first and the last microsecond of a day."""
     # With fold=1, an hour that is repeated before midnight belongs to the day as a whole.
     first, last = datetime.combine(day, time.min), datetime.combine(day, time.max.replace(fold=1))
     return in_zone(first), in_zone(last)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from datetime import datetime, time, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import cache
 from importlib.resources import files
 from itertools import chain
@@ -37,11 +37,19 @@ def _names() -> Mapping[str, str]:
 
 
 def local(moment: datetime, zone: tzinfo) -> datetime:
-    """The same time as the clocks of a zone show it; where the calendar ends, as it is."""
+    """The same time as the clocks of a zone show it; where the calendar ends, they show UTC."""
     try:
         return moment.astimezone(zone)
     except OverflowError:
         return moment
+
+
+def in_utc(shown: datetime, zone: tzinfo) -> datetime:
+    """The time at which the clocks of a zone show this, in UTC; where the calendar ends, they show UTC."""
+    try:
+        return shown.replace(tzinfo=zone).astimezone(UTC)
+    except OverflowError:
+        return shown.replace(tzinfo=UTC)
 
 
 def local_metadata(metadata: Mapping[str, Any], zone: tzinfo) -> dict[str, Any]:

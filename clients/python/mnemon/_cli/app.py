@@ -86,7 +86,7 @@ class MnemonGroup(click.Group):
             raise click.ClickException(printable(_sentence(error) + ctx.obj.hint(error))) from error
         except click.ClickException as error:
             # It may quote a file, or an answer.
-            vars(error).update(message=printable(error.message + _hint_of_hyphens(error)))
+            vars(error).update(message=printable(error.message + _hint_of_options(error)))
             raise
         except KeyboardInterrupt:
             ctx.exit(130)
@@ -114,10 +114,12 @@ def _sentence(error: MnemonError) -> str:
     return error.message
 
 
-def _hint_of_hyphens(error: click.ClickException) -> str:
-    # The parser takes "- milk" and "-5 °C" for options.
+def _hint_of_options(error: click.ClickException) -> str:
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return ""
+    if any(error.option_name in each.opts for each in error.ctx.find_root().command.params):
+        return f" It goes before the command: mnemon {error.option_name} …"
+    # The parser takes "- milk" and "-5 °C" for options.
     is_likely = " " in error.option_name or not error.possibilities
     takes_arguments = any(isinstance(each, click.Argument) for each in error.ctx.command.params)
     hint = " An argument that begins with a hyphen goes after all options and --."

@@ -55,7 +55,7 @@ def lines(text: str) -> Text:
 
 def short_time(time: datetime | None) -> str:
     """A time to the minute, in the zone of this machine; empty if it is None."""
-    return f"{in_zone(time):%Y-%m-%d %H:%M}" if time else ""
+    return in_zone(time).replace(tzinfo=None).isoformat(" ", "minutes") if time else ""
 
 
 def mebibytes(number: int) -> str:

@@ -137,7 +137,7 @@ def _shown(text: str) -> str:
 
 def _day(item: RecallItem) -> str:
     """The day of an item, unless its head or its text begins with one."""
-    return "" if _DAYS.of(item.metadata, item.content) else f"{item.time:%Y-%m-%d} "
+    return "" if _DAYS.of(item.metadata, item.content) else f"{item.time.date()} "
 
 
 def _source(item: RecallItem) -> str:

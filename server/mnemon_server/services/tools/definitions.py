@@ -24,7 +24,7 @@ from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.recall import LIMIT_MAX as RECALLED_MAX
 from mnemon_server.domain.recall import RecallItem
-from mnemon_server.domain.time_zones import local, local_metadata
+from mnemon_server.domain.time_zones import in_utc, local, local_metadata
 from mnemon_server.domain.validation import content_violations, metadata_violations, refuse, text_violations
 from mnemon_server.services.recall.packing import excerpt
 
@@ -265,7 +265,7 @@ def _time(field: str, given: object, zone: tzinfo, *, ends_day: bool) -> datetim
         if ends_day and len(text) <= _DATE_LENGTH:
             # The second time, if the clocks repeat it.
             found = datetime.combine(found, time.max.replace(fold=1))
-        return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
+        return found.astimezone(UTC) if found.tzinfo else in_utc(found, zone)
     except (ValueError, OverflowError):
         raise InvalidArgumentError.of(field, 'must be a time in ISO 8601, such as "2026-01-31T12:00:00Z"') from None
 

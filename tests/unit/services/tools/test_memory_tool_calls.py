@@ -192,6 +192,8 @@ async def test_times_and_days_are_those_of_the_zone(tools: OpenedTools) -> None:
     day = match["created_at"][:10]
     # The clocks of both are 25 hours apart.
     assert match["created_at"].endswith("+14:00") and day != (await found(tools, "dark", late))[0]["created_at"][:10]
+    ever = {"created_at": {"$gte": "0001-01-01", "$lte": "9999-12-31"}}
+    assert [len(await found(tools, "dark", context, filter=ever)) for context in (early, late)] == [1, 1]
     on_day = {"created_at": {"$gte": day, "$lte": day}}
     assert [len(await found(tools, "dark", context, filter=on_day)) for context in (early, late)] == [1, 0]
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from mnemon._cli.imports.chats import NO_TEXT
 from mnemon._cli.imports.facts import time_of
 from mnemon._cli.imports.found import Damaged, LeftOut, Place, Raw, as_object, damaged
+from mnemon._local_time import in_zone
 from mnemon._messages.convert import invalid
 from mnemon._values.documents import MetadataValue
 from mnemon.shared.errors import InvalidArgumentError
@@ -90,7 +91,7 @@ def _time(given: Mapping[str, Any], name: str) -> datetime | None:
     if (seconds := str(given.get(f"{name}_unixtime") or "")).isdecimal():
         return time_of({name: int(seconds)}, name)
     found = time_of(given, name)
-    return found and found.replace(tzinfo=None).astimezone()
+    return found and in_zone(found.replace(tzinfo=None))
 
 
 def _text(given: object) -> str:
