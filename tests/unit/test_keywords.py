@@ -106,9 +106,9 @@ def test_a_query_has_a_bounded_number_of_words() -> None:
     assert query_terms(" ".join(f"w{i}" for i in range(10_000))) == [f"w{i}" for i in range(QUERY_TERMS_MAX)]
 
 
-@pytest.mark.parametrize("query", ["", " \n", "?!", "🎉🎉"])
+@pytest.mark.parametrize("query", ["", " \n", "?!"])
 def test_a_query_without_words_finds_nothing(connection: apsw.Connection, query: str) -> None:
-    fill(connection, "a party 🎉🎉")
+    fill(connection, "a party?!")
     assert query_terms(query) == []
     assert found(connection, query) == {}
 
