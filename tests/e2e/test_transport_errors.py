@@ -126,6 +126,23 @@ async def test_trap_2_an_unknown_method_is_unimplemented_for_every_kind_of_call(
     assert {reason(error) for error in errors} == {"UNIMPLEMENTED"}
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("KnowledgeStoreService/SearchDocument", "; did you mean /mnemon.v1.KnowledgeStoreService/SearchDocuments?"),
+        ("KnowledgeService/SearchDocuments", "; did you mean /mnemon.v1.KnowledgeStoreService/SearchDocuments?"),
+        ("memoryservice/creatememory", "; did you mean /mnemon.v1.MemoryService/CreateMemory?"),
+        ("Weather/Forecast", ""),
+        (f"MemoryService/CreateMemory{'y' * 10_000}", ""),
+    ],
+    ids=["method", "service", "case", "other", "long"],
+)
+async def test_an_unknown_method_is_told_the_one_that_may_be_meant(path: str, meant: str) -> None:
+    async with bare_server() as connection:
+        error = await failure_of(connection.channel.unary_unary(f"/mnemon.v1.{path}")(b""))
+    assert error.details() == f"this server has no such method{meant}"
+
+
 async def test_twenty_kilobytes_of_details_are_cut_to_what_trailers_can_carry() -> None:
     async with bare_server(Misbehaving()) as connection:
         error = await failure_of(method(connection.channel, "many_violations")(b""))

@@ -318,7 +318,7 @@ class GrpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self._has_reflection():
             add_reflection(services, [*SERVICES, HEALTH_SERVICE])
-        generic.add_generic_rpc_handlers((*self._extra_handlers, UnknownMethods()))
+        generic.add_generic_rpc_handlers((*self._extra_handlers, UnknownMethods(_PATHS)))
         self._http = http_server(settings, pipeline, generic.find, self._health)
         self._metrics = self._metrics_server()
         return ServerGroup(settings, self._address, GrpcCalls(pipeline, generic.find))
