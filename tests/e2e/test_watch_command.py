@@ -120,7 +120,7 @@ def test_changes_prints_the_stored_log_and_ends(address: str) -> None:
     assert "knowledge:indexed" in listed.stdout
     with Client(address) as client:
         client.documents.put("listed", "kept longer")
-    for place in ("2d", "2020-01-01"):
+    for place in ("2d", "yesterday", "2020-01-01"):
         first = run(address, "changes", "--id", "listed", "--since", place, "--limit", "1").stdout.splitlines()
         assert len(first) == 1 and "revision 1" in first[0]
     assert run(address, "changes", "--since", "now").returncode == 1

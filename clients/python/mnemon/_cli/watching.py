@@ -9,8 +9,8 @@ import click
 from mnemon._cli.options import Command, choice_of, json_option, limit_option, scope_options
 from mnemon._cli.output import one_line
 from mnemon._cli.session import Session
-from mnemon._local_time import SkippedTimeError, distance_of, in_zone, local_time
-from mnemon._messages.changes import TYPES_TO_PB, Since
+from mnemon._local_time import in_zone
+from mnemon._messages.changes import TYPES_TO_PB
 from mnemon._sync.watch import Watch
 from mnemon._values.bridge import PruneAction
 from mnemon._values.decisions import Decision
@@ -66,7 +66,7 @@ def _which_changes(command: Any) -> Any:
 def watch(session: Session, /, since: str, **which: Any) -> None:
     """Show changes as they are committed, until Ctrl-C; then print where to continue."""
     _check_room(session, **which)
-    with session.client.watch(_place(since), **which) as changes:
+    with session.client.watch(since, **which) as changes:
         try:
             for change in changes:
                 echo(change.to_json() if session.as_json else _line(change))
@@ -81,25 +81,13 @@ def watch(session: Session, /, since: str, **which: Any) -> None:
 def show_changes(session: Session, /, since: str, *, limit: int, **which: Any) -> None:
     """Show the changes that the server still keeps, oldest first, and exit."""
     _check_room(session, **which)
-    for change in islice(session.client.changes.list(_place(since), **which), limit or None):
+    for change in islice(session.client.changes.list(since, **which), limit or None):
         echo(change.to_json() if session.as_json else _line(change))
 
 
 def _check_room(session: Session, *, full: bool, **which: object) -> None:
     if full and not session.as_json:
         raise click.UsageError("--full needs --json: a line has no room for a record")
-
-
-def _place(since: str) -> Since:
-    """A time without a zone is local; anything but a time or an age is a cursor."""
-    if since in (NOW, EARLIEST):
-        return since
-    try:
-        return distance_of(since) or local_time(since)
-    except SkippedTimeError as error:
-        raise click.BadParameter(str(error), param_hint="'--since'") from None
-    except (ValueError, OverflowError):
-        return since
 
 
 def _line(change: Change) -> str:

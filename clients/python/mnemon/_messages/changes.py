@@ -5,6 +5,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from mnemon._enums import members_by_number, numbers_by_member
+from mnemon._local_time import SkippedTimeError, start_of
 from mnemon._messages import convert
 from mnemon._messages.rules import field_from_pb, rule_from_pb
 from mnemon._messages.translation import read, request
@@ -18,7 +19,7 @@ from mnemon._values.timeline import EpisodicEvent
 from mnemon.v1 import changes_pb2 as pb
 
 Since = str | datetime | date | timedelta
-"""The start of a stream: "now", "earliest", a cursor, or a time with its zone."""
+"""The start of a stream: "now", "earliest", a cursor, or a time."""
 
 TYPES_TO_PB = numbers_by_member(changes.ChangeType, pb.ChangeType.DESCRIPTOR)
 _PRUNE_REASONS = members_by_number(changes.SemanticPruneReason, pb.SemanticPruneReason.DESCRIPTOR)
@@ -99,13 +100,24 @@ def _details_from_pb(change: pb.Change) -> changes.ChangeDetails | None:
 
 
 def _start(since: Since) -> dict[str, Any]:
-    if isinstance(since, date | timedelta):
-        return {"start_time": convert.moment_to_pb("since", since)}
     if since == changes.NOW:
         return {}
-    if not convert.text("since", since):
-        raise convert.invalid("since", 'must be "now", "earliest", a cursor or a time, not empty')
+    if isinstance(since, date | timedelta) or not _is_cursor(convert.text("since", since)):
+        return {"start_time": convert.moment_to_pb("since", since)}
     return {"cursor": since}
+
+
+def _is_cursor(since: str) -> bool:
+    """Whether it names no time. A cursor is as the server made it."""
+    if not since:
+        raise convert.invalid("since", 'must be "now", "earliest", a cursor or a time, not empty')
+    try:
+        start_of(since)
+    except (SkippedTimeError, OverflowError):
+        return False  # `moment_to_pb` says what is wrong with it
+    except ValueError:
+        return True
+    return False
 
 
 def _filter_to_pb(

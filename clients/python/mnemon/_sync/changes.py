@@ -30,7 +30,8 @@ class Changes(Service):
     ) -> Watch:
         """Watches changes as they are committed: an iterator that yields each once and reconnects by itself.
 
-        `since` is "now", "earliest", a cursor, or a time: a datetime with a zone, a date, or a timedelta back from now.
+        `since` is "now", "earliest", a cursor, or a time: a datetime with a zone, a date, a timedelta back from now, or
+        a text such as "2027-01-31", "yesterday" or "2 weeks".
         `types` (see ChangeType), `scope` and `ids` select changes; `conversation` selects the events that are saved in
         it, such as its messages. With `full`, a change carries the record as it is when it is read. `heartbeat` is the
         longest silence of the server in seconds, 5 to 60; after two and a half times as long, the client reconnects. A
