@@ -192,6 +192,8 @@ def test_numbers_of_numpy_are_numbers() -> None:
 def test_an_unknown_argument_names_the_one_that_may_be_meant() -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="argument 'usr'; did you mean 'user'"):
         client.memories.search("a", usr="ada")  # type: ignore[call-arg] # wrong on purpose
+    with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="did you mean 'min_importance'"):
+        client.bridge.update_policy(min_importanc=0.8)  # type: ignore[call-arg] # wrong on purpose
 
 
 def test_an_asyncio_client_works_in_a_second_event_loop() -> None:

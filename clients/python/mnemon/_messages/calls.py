@@ -8,7 +8,7 @@ from mnemon._arguments import check_number, check_whole
 from mnemon._local_time import Moment, end_of, start_of
 from mnemon._messages import convert
 from mnemon._messages.convert import invalid
-from mnemon._messages.filters import where_to_pb
+from mnemon._messages.filters import check_keywords, where_to_pb
 from mnemon._messages.recall import messages_to_pb
 from mnemon._messages.records import given_statement
 from mnemon._messages.rules import field_to_pb, rule_to_pb
@@ -89,6 +89,7 @@ def update_policy(
     policy: bridge.RoutingPolicy | None, changes: bridge.PolicyChanges, **how: Any
 ) -> bridge_pb2.UpdateRoutingPolicyRequest:
     """A change of all fields with a whole policy, otherwise of the given ones."""
+    check_keywords(changes, bridge.PolicyChanges.__annotations__)
     changed = replace(policy or bridge.RoutingPolicy(), **changes)
     check_whole("content_max", changed.content_max)
     sent = {name: getattr(changed, name) for name in bridge.PolicyChanges.__annotations__}
