@@ -51,6 +51,7 @@ def test_a_fact_is_stored_shown_found_and_listed(address: str, client: Client) -
     listed = run(address, "facts", "list", "--limit", "1")
     assert "black tea" in listed.stdout and "Vienna" not in listed.stdout
     assert "there are more than 1;" in listed.stderr
+    assert "Vienna" in run(address, "facts", "list", "--limit", "99999999999999999999").stdout
     assert len(run_json(address, "facts", "list", "user", "--below", "--where", "title=Vienna")) == 1
     assert run(address, "facts", "namespaces").stdout == "user.ada\nuser.bob\n"
     assert run(address, "facts", "namespaces", "--prefix", "*.bob").stdout == "user.bob\n"

@@ -101,6 +101,7 @@ def test_options_set_how_strictly_a_text_is_parsed(tmp_path: Path) -> None:
         ("facts", "search", "tea", "--where", "score"),
         ("facts", "delete"),
         ("facts", "delete", "user.ada", "k", "--below"),
+        ("facts", "delete", "user.ada", "k", "--where", "score>=3"),
         ("facts", "delete", "user.ada", "k", "--dry-run"),
         ("tools", "call", "t"),
         ("tools", "call", "t", "[]"),

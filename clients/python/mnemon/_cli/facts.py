@@ -230,7 +230,7 @@ def delete(session: Session, /, namespace: fact_values.Namespace, keys: tuple[st
             namespace=namespace,
             **which,
         )
-    elif which["subtree"] or which["where"] or which["dry_run"]:
+    elif which["subtree"] or which["where"] is not None or which["dry_run"]:
         raise click.UsageError("a KEY names one fact of NAMESPACE; --below, --where and --dry-run go without")
     else:
         _delete_each(session, namespace, keys)

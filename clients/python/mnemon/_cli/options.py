@@ -374,7 +374,8 @@ def limit_option(default: int | None, *, maximum: int | None = None) -> Callable
 def _one_limit(context: click.Context, parameter: click.Parameter, given: tuple[int, ...]) -> int | None:
     if len(set(given)) > 1:
         raise click.BadParameter(f"one number is meant, not {' and '.join(map(str, given))}", context, parameter)
-    return given[0] if given else None
+    # More than `islice` takes is all.
+    return min(given[0], sys.maxsize) if given else None
 
 
 def collected(argument: str, options: Options, collect: Callable[[dict[str, Any]], Any]) -> Callable[[Any], Any]:
