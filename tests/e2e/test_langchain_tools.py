@@ -220,7 +220,8 @@ class Tastes(BaseModel):
 async def test_the_tools_work_on_a_store_of_another_kind(kind: str) -> None:
     memory = InMemoryStore()
     store = None if kind == "graph" else memory
-    manage, search = (make(NAMESPACE, store=store) for make in (create_manage_memory_tool, create_search_memory_tool))
+    manage = create_manage_memory_tool(NAMESPACE, store=store)
+    search = create_search_memory_tool(NAMESPACE, store=store, time_zone="Pacific/Kiritimati")
     if kind == "graph":
         script = [
             called("manage_memory", {"content": "Ada likes tea."}),
@@ -239,6 +240,9 @@ async def test_the_tools_work_on_a_store_of_another_kind(kind: str) -> None:
     [shown] = json.loads(found)
     assert (shown["namespace"], shown["key"], shown["value"]) == (["ada", "memories"], item.key, item.value)
     assert sorted(shown) == ["created_at", "key", "namespace", "score", "updated_at", "value"]
+    assert shown["created_at"].endswith("+14:00")
+    with pytest.raises(mnemon.InvalidArgumentError, match="time_zone: must be a time zone"):
+        create_search_memory_tool(NAMESPACE, store=store, time_zone="Mars/Olympus")
 
 
 @pytest.mark.parametrize("kind", ["blocking", "awaited"])

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from langgraph.store.base import SearchItem
 
-from mnemon._local_time import days_in, in_zone
+from mnemon._local_time import ZONE_RULE, UnknownZoneError, days_in, in_zone, zone_named
 from mnemon.shared.errors import ConfigurationError, FactNotFoundError, InvalidArgumentError
 from mnemon.shared.namespaces import LABEL_RULE, default_labels, is_label, needed_of, template_keys, template_labels
 from mnemon.shared.tool_definitions import (
@@ -67,7 +67,11 @@ def manage_steps(namespace: Iterable[str] | str | None, actions: Iterable[str]) 
 
 def search_steps(namespace: Iterable[str] | str | None, response_format: str, time_zone: str = "") -> Tool:
     """`search_memory`; raises InvalidArgumentError and ConfigurationError as `mnemon.create_search_memory_tool`."""
-    labels, chosen = template_labels(namespace), chosen_format(response_format)
+    labels, chosen, zone = template_labels(namespace), chosen_format(response_format), time_zone or "UTC"
+    try:
+        zone_named(zone)
+    except UnknownZoneError:
+        raise InvalidArgumentError.of("time_zone", ZONE_RULE) from None
 
     def search(
         *,
@@ -90,7 +94,7 @@ def search_steps(namespace: Iterable[str] | str | None, response_format: str, ti
             offset=_whole("offset", offset, 0, 0, OFFSET_MAX),
         )
         skipped = offset or 0
-        with days_in(time_zone or "UTC"):
+        with days_in(zone):
             results = [as_json(_described(item)) for item in found]
         text, _ = search_json(results, RESULT_KIB_DEFAULT, offset=skipped)
         return text if chosen is ResponseFormat.CONTENT else (text, list(found))
