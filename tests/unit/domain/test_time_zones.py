@@ -1,7 +1,7 @@
 """Names of time zones."""
 
 import pytest
-from mnemon_server.domain.time_zones import time_zone
+from mnemon_server.domain.clock import time_zone
 
 
 @pytest.mark.parametrize("name", ["Europe/Berlin", "europe/berlin", "CET", "utc", "Asia/Kathmandu", "Etc/GMT-14"])

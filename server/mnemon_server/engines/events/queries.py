@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import apsw
 import numpy as np
 
-from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.clock import DAY_US, from_microseconds, spans, to_microseconds
 from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.encoding import OWNER_FIELDS, SCOPE_FIELDS, scope_values
 from mnemon_server.domain.events import EventPosition, EventSelection, StoredEvent
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN, Scope
-from mnemon_server.domain.time_zones import DAY_US, spans
 from mnemon_server.engines.events.catalogue import SealedSegment, Snapshot
 from mnemon_server.engines.events.segment_files import DayCount
 from mnemon_server.engines.events.tables import existing_events

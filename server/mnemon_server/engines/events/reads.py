@@ -11,13 +11,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.clock import DAY_US, from_microseconds, offset_us, to_microseconds
 from mnemon_server.domain.conversations import Conversation
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.domain.events import EventPosition, EventSelection, RangeSummary, StoredEvent
 from mnemon_server.domain.filters import matches
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN
-from mnemon_server.domain.time_zones import DAY_US, offset_us
 from mnemon_server.engines.events import queries
 from mnemon_server.engines.events.catalogue import Catalogue, Snapshot
 from mnemon_server.engines.events.event_fields import field_reader

@@ -13,12 +13,12 @@ from dataclasses import replace
 from datetime import UTC, tzinfo
 from itertools import pairwise
 
+from mnemon_server.domain.clock import local, local_metadata
 from mnemon_server.domain.documents import Passage
 from mnemon_server.domain.events import MESSAGE_TYPE
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.origins import Origin, trust
 from mnemon_server.domain.recall import RecallItem
-from mnemon_server.domain.time_zones import local, local_metadata
 from mnemon_server.ranking.analysis import STEMMED_WORDS, query_terms
 from mnemon_server.ranking.heads import Heads
 from mnemon_server.services.recall.tokenizers import Count, utf8_tokens

@@ -16,6 +16,7 @@ from mnemon.shared import tool_definitions as client_definitions
 from mnemon.shared.tool_definitions import LIMIT_DEFAULT, LIMIT_MAX, NOTHING_DELETED, OFFSET_MAX, MemoryAction
 from mnemon.shared.tool_results import RESULT_KIB_DEFAULT, as_json, search_json
 
+from mnemon_server.domain.clock import in_utc, local, local_metadata
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.facts import FactMatch, filter_expression, key_violations
@@ -24,7 +25,6 @@ from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.recall import LIMIT_MAX as RECALLED_MAX
 from mnemon_server.domain.recall import RecallItem
-from mnemon_server.domain.time_zones import in_utc, local, local_metadata
 from mnemon_server.domain.validation import content_violations, metadata_violations, refuse, text_violations
 from mnemon_server.services.recall.packing import excerpt
 

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from mnemon.v1 import common_pb2
 from mnemon.v1 import memory_pb2 as pb
 
+from mnemon_server.domain.clock import ZONE_RULE, time_zone
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.filters import (
     DEPTH_MAX,
@@ -25,7 +26,6 @@ from mnemon_server.domain.filters import (
 )
 from mnemon_server.domain.origins import NAMES, Origin, less_trusted, not_from
 from mnemon_server.domain.records import METADATA_LIST_MAX, MetadataValue
-from mnemon_server.domain.time_zones import ZONE_RULE, time_zone
 from mnemon_server.services.reading.filter_expressions import joined
 from mnemon_server.services.writing.field_masks import covers
 from mnemon_server.wire.enums import members_of
