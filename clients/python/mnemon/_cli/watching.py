@@ -9,7 +9,7 @@ import click
 from mnemon._cli.options import Command, choice_of, json_option, limit_option, scope_options
 from mnemon._cli.output import one_line
 from mnemon._cli.session import Session
-from mnemon._local_time import in_zone
+from mnemon._local_time import SkippedTimeError, in_zone, start_of
 from mnemon._messages.changes import TYPES_TO_PB
 from mnemon._sync.watch import Watch
 from mnemon._values.bridge import PruneAction
@@ -30,12 +30,24 @@ _CONTENT_CHARACTERS_MAX = 80
 _DONE = {PruneAction.DELETE: "deleted", PruneAction.DEMOTE: "demoted", None: "changed"}
 
 
+def _place(context: click.Context, parameter: click.Parameter, since: str) -> str:
+    """The place, which the client reads; a time that does not exist is refused here, with the name of the option."""
+    try:
+        start_of(since)
+    except SkippedTimeError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+    except (ValueError, OverflowError):
+        pass  # a cursor or a word; the client says what is wrong
+    return since
+
+
 def _since_option(default: str) -> Callable[[Command], Command]:
     return click.option(
         "--since",
         default=default,
         show_default=True,
         metavar="PLACE",
+        callback=_place,
         help="Where to begin: now, earliest, a cursor, a time such as 2025-01-31T09:00, or an age such as 2d.",
     )
 
