@@ -80,8 +80,11 @@ class TextThread:
         try:
             while not self._closing.is_set() and not self._wait_until_warm(_WARM_S):
                 pass
-            while not self._closing.is_set():
+            while True:
+                # Cleared first: a close between the two would be missed.
                 self._wake.clear()
+                if self._closing.is_set():
+                    return
                 if not self._turn():
                     self._wake.wait(self._retries.seconds_until_due())
                     self._closing.wait(_BATCH_WAIT_S)

@@ -198,8 +198,11 @@ class Upkeep:
     # The thread
 
     def _run(self) -> None:
-        while not self._closing.is_set():
+        while True:
+            # Cleared first: a close between the two would be missed.
             self._wake.clear()
+            if self._closing.is_set():
+                return
             self.turn()
             self._wake.wait(self._schedule.seconds_until_due())
 

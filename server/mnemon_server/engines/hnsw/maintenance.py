@@ -259,8 +259,11 @@ class GraphMaintenance:
     def _run(self) -> None:
         try:
             self._warm_up()
-            while not self._closing.is_set():
+            while True:
+                # Cleared first: a close between the two would be missed.
                 self._wake.clear()
+                if self._closing.is_set():
+                    break
                 if not self._take_step():
                     self._wake.wait(self._seconds_until_save())
             self._save_last()

@@ -243,8 +243,11 @@ class SignSearch:
 
     def _run(self) -> None:
         try:
-            while not self._closed:
+            while True:
+                # Cleared first: a close between the two would be missed.
                 self._wake.clear()
+                if self._closed:
+                    return
                 if not self._list_more():
                     self._wake.wait()
         except Exception:

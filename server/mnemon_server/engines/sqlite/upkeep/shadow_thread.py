@@ -58,8 +58,11 @@ class ShadowThread(Follower):
 
     def _run(self) -> None:
         assert self._model is not None  # noqa: S101 - otherwise it is not started
-        while self._changed.wait() and not self._closed.is_set():
+        while self._changed.wait():
+            # Cleared first: a close between the two would be missed.
             self._changed.clear()
+            if self._closed.is_set():
+                return
             self._current.clear()
             try:
                 embed_missing(self._connections, self._model.embed, self._closed.is_set)
