@@ -305,7 +305,7 @@ def test_a_backup_without_a_name_is_refused_by_the_commands(tmp_path: Path, argu
     assert (asked.returncode, "must not be empty" in asked.stderr) == (2, True), asked.stderr
     if arguments == ("",):
         copied = run("backup", *arguments, "--data-dir", str(tmp_path))
-        assert (copied.returncode, "'FOLDER': it must not be empty" in copied.stderr) == (2, True), copied.stderr
+        assert (copied.returncode, "'FOLDER': must not be empty" in copied.stderr) == (2, True), copied.stderr
 
 
 async def test_what_cannot_be_backed_up_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

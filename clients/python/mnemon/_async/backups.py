@@ -57,18 +57,25 @@ class AsyncBackups(AsyncService):
             raise invalid("name", "must not be empty; it is the name under which the server keeps the backup")
         asked = request(pb.CreateBackupRequest, name=name, base_name=base)
         async with aclosing(self._messages(asked, report, timeout)) as messages:
-            async for message in messages:
-                return read(Backup, message.summary)
-        raise IncompleteBackupError("the server ended the backup early; take it again")
+            # To the end of the stream: until then, the server refuses another backup.
+            summaries = [message.summary async for message in messages]
+        if not summaries:
+            raise IncompleteBackupError("the server ended the backup early; take it again")
+        return read(Backup, summaries[0])
 
     async def _receive(self, files: BackupFolder, messages: AsyncGenerator[pb.CreateBackupResponse, None]) -> Backup:
+        summary = None
         async with aclosing(messages):
+            # To the end of the stream: until then, the server refuses another backup.
             async for message in messages:
                 if message.HasField("summary"):
-                    await asyncio.to_thread(files.commit)
-                    return read(Backup, message.summary)
-                await asyncio.to_thread(files.write, message.chunk.path, message.chunk.data)
-        raise IncompleteBackupError("the server ended the backup early; nothing was kept, so take it again")
+                    summary = message.summary
+                else:
+                    await asyncio.to_thread(files.write, message.chunk.path, message.chunk.data)
+        if summary is None:
+            raise IncompleteBackupError("the server ended the backup early; nothing was kept, so take it again")
+        await asyncio.to_thread(files.commit)
+        return read(Backup, summary)
 
     async def _messages(
         self, asked: pb.CreateBackupRequest, report: Report | None, timeout: float | None

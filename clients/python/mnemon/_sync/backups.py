@@ -57,18 +57,25 @@ class Backups(Service):
             raise invalid("name", "must not be empty; it is the name under which the server keeps the backup")
         asked = request(pb.CreateBackupRequest, name=name, base_name=base)
         with closing(self._messages(asked, report, timeout)) as messages:
-            for message in messages:
-                return read(Backup, message.summary)
-        raise IncompleteBackupError("the server ended the backup early; take it again")
+            # To the end of the stream: until then, the server refuses another backup.
+            summaries = [message.summary for message in messages]
+        if not summaries:
+            raise IncompleteBackupError("the server ended the backup early; take it again")
+        return read(Backup, summaries[0])
 
     def _receive(self, files: BackupFolder, messages: Generator[pb.CreateBackupResponse, None, None]) -> Backup:
+        summary = None
         with closing(messages):
+            # To the end of the stream: until then, the server refuses another backup.
             for message in messages:
                 if message.HasField("summary"):
-                    files.commit()
-                    return read(Backup, message.summary)
-                files.write(message.chunk.path, message.chunk.data)
-        raise IncompleteBackupError("the server ended the backup early; nothing was kept, so take it again")
+                    summary = message.summary
+                else:
+                    files.write(message.chunk.path, message.chunk.data)
+        if summary is None:
+            raise IncompleteBackupError("the server ended the backup early; nothing was kept, so take it again")
+        files.commit()
+        return read(Backup, summary)
 
     def _messages(
         self, asked: pb.CreateBackupRequest, report: Report | None, timeout: float | None
