@@ -237,7 +237,7 @@ def test_a_messenger_tells_when_something_was_said(address: str, user: str, tmp_
 @pytest.mark.parametrize(
     "lines",
     [
-        # What stands for media, a deleted message and a missed call, as telephones of several languages write it.
+        # Placeholders for media, a deleted message and a missed call, in the languages of several phones.
         ("<Media omitted>", "This message was deleted", "Missed voice call"),
         ("<Medien ausgeschlossen>", "Diese Nachricht wurde gelöscht.", "Verpasster Sprachanruf"),
         ("<Multimedia omitido>", "Se eliminó este mensaje.", "Llamada perdida"),
@@ -246,7 +246,7 @@ def test_a_messenger_tells_when_something_was_said(address: str, user: str, tmp_
         ("\u200e画像は省略されました", "\u200eこのメッセージは削除されました", "\u200e<attached: 01-PHOTO-2024.jpg>"),
     ],
 )
-def test_what_stands_for_media_deleted_messages_and_calls_is_nobodys_words(
+def test_placeholders_for_media_deleted_messages_and_calls_are_not_imported(
     address: str, user: str, tmp_path: Path, lines: tuple[str, ...]
 ) -> None:
     spoken = ("Deleted it.", "The image was omitted", "Look \u200eaudio omitted", "Yes \u200e<This message was edited>")

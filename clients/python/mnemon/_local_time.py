@@ -25,7 +25,7 @@ _zone_name: ContextVar[str] = ContextVar("_zone_name", default="")
 
 
 class UnknownZoneError(ValueError):
-    """No time zone has this name."""
+    """The name of a time zone is unknown."""
 
 
 @contextmanager

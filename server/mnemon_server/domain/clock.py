@@ -74,7 +74,7 @@ class Span(NamedTuple):
 
 
 def time_zone(name: str) -> tzinfo | None:
-    """The zone with this name, in upper or lower case; None if there is none. Reads its file."""
+    """The zone with this name, in upper or lower case; None if it is unknown. Reads its file."""
     known = _names().get(name.lower())
     return ZoneInfo(known) if known else None
 

@@ -73,7 +73,7 @@ _EXTERNAL = 1
 
 
 def read_model(data: bytes) -> Model:
-    """The model in a file. Raises DecodeError if the data are no message."""
+    """The model in a file. Raises DecodeError if the data are invalid."""
     return _class("Model").FromString(data)
 
 

@@ -1,24 +1,24 @@
 """A method that does not exist is an error with a reason, like any other."""
 
 from collections.abc import AsyncIterator, Collection
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import grpc
+from rapidfuzz import fuzz, process
 
 from mnemon_server.transport.errors import UnimplementedError
 from mnemon_server.transport.interceptors.base import Exchange
 
 _PATH_CHARACTERS_MAX = 120
-"""A longer path is like no other, and takes long to compare."""
-_LIKENESS_MIN = 0.8
+"""Longer paths are not compared: they resemble no method."""
+_LIKENESS_MIN = 80
 
 
 class UnknownMethods(grpc.GenericRpcHandler):
     """Answers what no service answers; to be registered last."""
 
     def __init__(self, paths: Collection[str]) -> None:
-        """`paths` are those of the methods that there are."""
+        """`paths` are the paths of all methods."""
         self._paths = paths
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
@@ -31,7 +31,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
         return grpc.stream_unary_rpc_method_handler(refuse)
 
     def _meant(self, path: str) -> str:
-        near = (
-            get_close_matches(path, self._paths, n=1, cutoff=_LIKENESS_MIN) if len(path) <= _PATH_CHARACTERS_MAX else []
-        )
-        return "".join(f"; did you mean {each}?" for each in near)
+        if len(path) > _PATH_CHARACTERS_MAX:
+            return ""
+        near = process.extractOne(path, self._paths, scorer=fuzz.ratio, score_cutoff=_LIKENESS_MIN)
+        return f"; did you mean {near[0]}?" if near else ""

@@ -1,4 +1,4 @@
-"""A thread that is closed at the worst moment: between its question whether to go on, and its wait for work."""
+"""Closing a thread at the worst moment: after it has checked whether to stop, and before it waits for work."""
 
 import threading
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.support.vaults import open_vault
 TIMEOUT_S = 60.0
 
 
-def test_a_thread_that_is_about_to_wait_hears_a_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_close_is_not_missed_by_a_thread_about_to_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clear, opened, closing = threading.Event.clear, threading.Event(), threading.Event()
     closers: list[threading.Thread] = []
 
@@ -20,7 +20,7 @@ def test_a_thread_that_is_about_to_wait_hears_a_close(tmp_path: Path, monkeypatc
             opened.wait()
             closers.append(threading.Thread(target=vault.close, daemon=True))
             closers[0].start()
-            # Until the close wakes the thread, which then forgets that.
+            # Wait until the close has woken the thread, and then discard that signal.
             event.wait()
             clear(event)
             closing.set()

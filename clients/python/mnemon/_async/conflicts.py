@@ -117,8 +117,8 @@ class AsyncConflicts(AsyncService):
     ) -> conflicts.UnmergeAnswer:
         """Undoes a decision; with `memory_id`, the one that made a merged statement.
 
-        Searches find what was superseded again, and the merged statement is removed. A restored statement is again in
-        conflict with what it had given way to, or the two of a merge with each other: `detect` names all conflicts.
+        Searches find what was superseded again, and the merged statement is removed. Restored statements
+        conflict again with the ones that had replaced them, or with each other; `detect` lists all conflicts.
         Raises DecisionNotFoundError and MemoryNotFoundError, and InvalidOperationError if a later decision depends on
         this one or it was undone already.
         """

@@ -32,7 +32,7 @@ def content_of(context: click.Context, parameter: click.Parameter, path: str | N
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file, in UTF-8. Of UTF-16, what is no text becomes U+FFFD."""
+    """The lines of a file, in UTF-8. Invalid UTF-16 becomes U+FFFD."""
     first = file.readline()
     if is_wide(first):
         yield from (first + file.read()).decode("utf-16", "replace").encode().splitlines()

@@ -175,7 +175,7 @@ def moment(text: str) -> datetime | timedelta:
 
 
 def time_zone(name: str) -> str:
-    """The name of a time zone, or none."""
+    """The name of a time zone; optional."""
     try:
         return str(zone_named(name)) if name else ""
     except UnknownZoneError:
@@ -374,7 +374,7 @@ def limit_option(default: int | None, *, maximum: int | None = None) -> Callable
 def _one_limit(context: click.Context, parameter: click.Parameter, given: tuple[int, ...]) -> int | None:
     if len(set(given)) > 1:
         raise click.BadParameter(f"one number is meant, not {' and '.join(map(str, given))}", context, parameter)
-    # More than `islice` takes is all.
+    # A limit beyond the range of `islice` means all.
     return min(given[0], sys.maxsize) if given else None
 
 

@@ -50,7 +50,7 @@ class Session:
 
     @cached_property
     def time_zone(self) -> str:
-        """The name of the time zone of days; empty, which means UTC, if this machine's has no name."""
+        """The name of the time zone of days; empty (UTC) if this machine's zone is unnamed."""
         try:
             return self._time_zone or get_localzone_name() or ""
         except LookupError:

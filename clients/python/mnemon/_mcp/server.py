@@ -134,7 +134,7 @@ def _failure(text: str) -> types.CallToolResult:
 
 
 def _violations(error: ValidationError, names: Iterable[str]) -> str:
-    """What is wrong with arguments, and what would be right; `names` are those that there are."""
+    """What is wrong with the arguments, and what would be right; `names` are the valid ones."""
     known = f"is not a known name; known names: {', '.join(map(repr, names))}"
     right = {"missing": "must be given", "extra_forbidden": known}
     said = []

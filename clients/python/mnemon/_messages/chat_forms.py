@@ -9,7 +9,7 @@ _REASONING = {"role": "assistant", "content": ""}
 
 
 def chat_form(given: Any) -> Any:
-    """The message in that form; its `payload` is the whole of it if the form has no place for a part of it.
+    """The message in that form; its `payload` holds the original if the form cannot express all of it.
 
     It may be a mapping, or an object of an API's package, also as a part of the content: of OpenAI's chat completions,
     an item of its responses, a message of Anthropic's or a content of Gemini's. Anything else is returned as it is.

@@ -27,9 +27,9 @@ if _version_not_supported:
 
 class ArchiveServiceStub(object):
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
-    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
-    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    an empty vault, queries give the same answers, except that changed content counts as original: records
+    with equal scores may come in another order, and keyword scores, which depend on neighbouring records, may differ
+    slightly. The change log, the answers to request ids, the bridge's policy and position, and settings are not
     included.
     """
 
@@ -53,9 +53,9 @@ class ArchiveServiceStub(object):
 
 class ArchiveServiceServicer(object):
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
-    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
-    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    an empty vault, queries give the same answers, except that changed content counts as original: records
+    with equal scores may come in another order, and keyword scores, which depend on neighbouring records, may differ
+    slightly. The change log, the answers to request ids, the bridge's policy and position, and settings are not
     included.
     """
 
@@ -107,9 +107,9 @@ def add_ArchiveServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ArchiveService(object):
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
-    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
-    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    an empty vault, queries give the same answers, except that changed content counts as original: records
+    with equal scores may come in another order, and keyword scores, which depend on neighbouring records, may differ
+    slightly. The change log, the answers to request ids, the bridge's policy and position, and settings are not
     included.
     """
 

@@ -28,9 +28,9 @@ GRPC_VERSION: str
 
 class ArchiveServiceStub:
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
-    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
-    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    an empty vault, queries give the same answers, except that changed content counts as original: records
+    with equal scores may come in another order, and keyword scores, which depend on neighbouring records, may differ
+    slightly. The change log, the answers to request ids, the bridge's policy and position, and settings are not
     included.
     """
 
@@ -59,9 +59,9 @@ class ArchiveServiceStub:
 @_typing.type_check_only
 class ArchiveServiceAsyncStub(ArchiveServiceStub):
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
-    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
-    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    an empty vault, queries give the same answers, except that changed content counts as original: records
+    with equal scores may come in another order, and keyword scores, which depend on neighbouring records, may differ
+    slightly. The change log, the answers to request ids, the bridge's policy and position, and settings are not
     included.
     """
 
@@ -86,9 +86,9 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
 
 class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
     """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
-    an empty vault, queries give the same answers, except that changed content counts as if it had been there from the
-    start: records with equal scores may be in another order, and scores of words, to which neighbouring records add, may
-    differ a little. The change log, the answers to request ids, the bridge's policy and position, and settings are not
+    an empty vault, queries give the same answers, except that changed content counts as original: records
+    with equal scores may come in another order, and keyword scores, which depend on neighbouring records, may differ
+    slightly. The change log, the answers to request ids, the bridge's policy and position, and settings are not
     included.
     """
 

@@ -106,7 +106,7 @@ class ConflictServiceServicer(object):
 
     def UnmergeMemory(self, request, context):
         """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed. The restored
-        ones are in conflict again with what they had given way to, or with each other: DetectConflicts names all conflicts.
+        ones conflict again with the statements that had replaced them, or with each other; DetectConflicts lists all conflicts.
         FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -48,7 +48,7 @@ class ConflictServiceStub:
     """PreviewResolution returns what a save with CONFLICT_POLICY_RESOLVE would do, and changes nothing."""
     UnmergeMemory: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.UnmergeMemoryRequest, _conflicts_pb2.UnmergeMemoryResponse]
     """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed. The restored
-    ones are in conflict again with what they had given way to, or with each other: DetectConflicts names all conflicts.
+    ones conflict again with the statements that had replaced them, or with each other; DetectConflicts lists all conflicts.
     FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
     """
     ListDecisions: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.ListDecisionsRequest, _conflicts_pb2.ListDecisionsResponse]
@@ -74,7 +74,7 @@ class ConflictServiceAsyncStub(ConflictServiceStub):
     """PreviewResolution returns what a save with CONFLICT_POLICY_RESOLVE would do, and changes nothing."""
     UnmergeMemory: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.UnmergeMemoryRequest, _conflicts_pb2.UnmergeMemoryResponse]  # type: ignore[assignment]
     """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed. The restored
-    ones are in conflict again with what they had given way to, or with each other: DetectConflicts names all conflicts.
+    ones conflict again with the statements that had replaced them, or with each other; DetectConflicts lists all conflicts.
     FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
     """
     ListDecisions: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.ListDecisionsRequest, _conflicts_pb2.ListDecisionsResponse]  # type: ignore[assignment]
@@ -127,7 +127,7 @@ class ConflictServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_conflicts_pb2.UnmergeMemoryResponse, _abc.Awaitable[_conflicts_pb2.UnmergeMemoryResponse]]:
         """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed. The restored
-        ones are in conflict again with what they had given way to, or with each other: DetectConflicts names all conflicts.
+        ones conflict again with the statements that had replaced them, or with each other; DetectConflicts lists all conflicts.
         FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
         """
 

@@ -542,9 +542,9 @@ class GetConversationContextResponse(_message.Message):
     """How tokens were counted."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConversationMessage]:
-        """The last messages, oldest first. Calls of tools whose answers are missing, and answers whose calls are, are left out;
-        calls that only answers follow may still be running, and stay. If there is no room for the newest message, its content
-        is shortened to its beginning and its end.
+        """The last messages, oldest first. Tool calls without results, and results without calls, are omitted; calls followed
+        only by results may still be running, and are kept. If the newest message does not fit, its content is shortened to
+        its beginning and its end.
         """
 
     @_builtins.property

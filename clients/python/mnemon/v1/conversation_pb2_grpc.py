@@ -87,9 +87,9 @@ class ConversationServiceServicer(object):
 
     def ListMessages(self, request, context):
         """ListMessages pages through the messages of a conversation in the order in which they were added, forwards or
-        backwards, or returns the last ones. A conversation that does not exist has no messages. A page has what is stored: a
-        call of a tool may be on it without its answer, or the reverse, if the other is on another page, was removed or is in
-        quarantine. A language model, which refuses such messages, should get those of GetConversationContext.
+        backwards, or returns the last ones. For an unknown conversation the page is empty. A page shows what is stored: it
+        may contain a tool call without its result, or the reverse, if the counterpart is on another page, was deleted or is
+        in quarantine. Language models reject such messages; use GetConversationContext for them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

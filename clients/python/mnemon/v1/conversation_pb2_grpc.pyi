@@ -43,9 +43,9 @@ class ConversationServiceStub:
     """
     ListMessages: _grpc.UnaryUnaryMultiCallable[_conversation_pb2.ListMessagesRequest, _conversation_pb2.ListMessagesResponse]
     """ListMessages pages through the messages of a conversation in the order in which they were added, forwards or
-    backwards, or returns the last ones. A conversation that does not exist has no messages. A page has what is stored: a
-    call of a tool may be on it without its answer, or the reverse, if the other is on another page, was removed or is in
-    quarantine. A language model, which refuses such messages, should get those of GetConversationContext.
+    backwards, or returns the last ones. For an unknown conversation the page is empty. A page shows what is stored: it
+    may contain a tool call without its result, or the reverse, if the counterpart is on another page, was deleted or is
+    in quarantine. Language models reject such messages; use GetConversationContext for them.
     """
     ListConversations: _grpc.UnaryUnaryMultiCallable[_conversation_pb2.ListConversationsRequest, _conversation_pb2.ListConversationsResponse]
     """ListConversations pages through the conversations of a scope, the one with the newest message first."""
@@ -78,9 +78,9 @@ class ConversationServiceAsyncStub(ConversationServiceStub):
     """
     ListMessages: _aio.UnaryUnaryMultiCallable[_conversation_pb2.ListMessagesRequest, _conversation_pb2.ListMessagesResponse]  # type: ignore[assignment]
     """ListMessages pages through the messages of a conversation in the order in which they were added, forwards or
-    backwards, or returns the last ones. A conversation that does not exist has no messages. A page has what is stored: a
-    call of a tool may be on it without its answer, or the reverse, if the other is on another page, was removed or is in
-    quarantine. A language model, which refuses such messages, should get those of GetConversationContext.
+    backwards, or returns the last ones. For an unknown conversation the page is empty. A page shows what is stored: it
+    may contain a tool call without its result, or the reverse, if the counterpart is on another page, was deleted or is
+    in quarantine. Language models reject such messages; use GetConversationContext for them.
     """
     ListConversations: _aio.UnaryUnaryMultiCallable[_conversation_pb2.ListConversationsRequest, _conversation_pb2.ListConversationsResponse]  # type: ignore[assignment]
     """ListConversations pages through the conversations of a scope, the one with the newest message first."""
@@ -122,9 +122,9 @@ class ConversationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_conversation_pb2.ListMessagesResponse, _abc.Awaitable[_conversation_pb2.ListMessagesResponse]]:
         """ListMessages pages through the messages of a conversation in the order in which they were added, forwards or
-        backwards, or returns the last ones. A conversation that does not exist has no messages. A page has what is stored: a
-        call of a tool may be on it without its answer, or the reverse, if the other is on another page, was removed or is in
-        quarantine. A language model, which refuses such messages, should get those of GetConversationContext.
+        backwards, or returns the last ones. For an unknown conversation the page is empty. A page shows what is stored: it
+        may contain a tool call without its result, or the reverse, if the counterpart is on another page, was deleted or is
+        in quarantine. Language models reject such messages; use GetConversationContext for them.
         """
 
     @_abc_1.abstractmethod

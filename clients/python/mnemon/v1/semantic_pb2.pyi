@@ -269,8 +269,8 @@ class SaveSemanticMemoryResponse(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
     """The same content was already known for this user, household and persona: `memory` is that statement, and nothing was
-    written. With DETECT and RESOLVE, so is one that differs in nothing but a full stop or an exclamation mark at its end
-    and the case of its first letter. If the bridge had saved that statement, it loses its links to events, so that it is
+    written. With DETECT and RESOLVE, so is one that differs only in a final full stop or exclamation mark, or in the case
+    of its first letter. If the bridge had saved that statement, it loses its links to events, so that it is
     not removed with them.
     """
     truncated: _builtins.bool

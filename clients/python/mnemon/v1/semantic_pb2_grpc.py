@@ -142,7 +142,7 @@ class SemanticMemoryServiceServicer(object):
 
     def RestoreSemanticMemoryVersion(self, request, context):
         """RestoreSemanticMemoryVersion makes an earlier version of a statement the current one, under a new revision, also of one that was
-        deleted. It may conflict with what was learnt since: DetectConflicts says so. NOT_FOUND if the statement has no such
+        deleted. It may conflict with newer statements; DetectConflicts lists them. NOT_FOUND if the statement has no such
         version. FAILED_PRECONDITION if the same statement has been saved since.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -56,7 +56,7 @@ class SemanticMemoryServiceStub:
     """
     RestoreSemanticMemoryVersion: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.RestoreSemanticMemoryVersionRequest, _semantic_pb2.RestoreSemanticMemoryVersionResponse]
     """RestoreSemanticMemoryVersion makes an earlier version of a statement the current one, under a new revision, also of one that was
-    deleted. It may conflict with what was learnt since: DetectConflicts says so. NOT_FOUND if the statement has no such
+    deleted. It may conflict with newer statements; DetectConflicts lists them. NOT_FOUND if the statement has no such
     version. FAILED_PRECONDITION if the same statement has been saved since.
     """
     DeleteSemanticMemories: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]
@@ -98,7 +98,7 @@ class SemanticMemoryServiceAsyncStub(SemanticMemoryServiceStub):
     """
     RestoreSemanticMemoryVersion: _aio.UnaryUnaryMultiCallable[_semantic_pb2.RestoreSemanticMemoryVersionRequest, _semantic_pb2.RestoreSemanticMemoryVersionResponse]  # type: ignore[assignment]
     """RestoreSemanticMemoryVersion makes an earlier version of a statement the current one, under a new revision, also of one that was
-    deleted. It may conflict with what was learnt since: DetectConflicts says so. NOT_FOUND if the statement has no such
+    deleted. It may conflict with newer statements; DetectConflicts lists them. NOT_FOUND if the statement has no such
     version. FAILED_PRECONDITION if the same statement has been saved since.
     """
     DeleteSemanticMemories: _aio.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]  # type: ignore[assignment]
@@ -179,7 +179,7 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.RestoreSemanticMemoryVersionResponse, _abc.Awaitable[_semantic_pb2.RestoreSemanticMemoryVersionResponse]]:
         """RestoreSemanticMemoryVersion makes an earlier version of a statement the current one, under a new revision, also of one that was
-        deleted. It may conflict with what was learnt since: DetectConflicts says so. NOT_FOUND if the statement has no such
+        deleted. It may conflict with newer statements; DetectConflicts lists them. NOT_FOUND if the statement has no such
         version. FAILED_PRECONDITION if the same statement has been saved since.
         """
 

@@ -242,7 +242,7 @@ def newest(snapshot: Snapshot, selection: Selection, limit: int, *, oldest: bool
         where, parameters = source.filtered(selection.context(), selection.window())
         statement = f"SELECT time, sequence {where} ORDER BY time {order} LIMIT ?"
         with source.lend() as connection:
-            # One more tells whether further ones have the time of the last.
+            # One more row shows whether further events have the same time as the last one.
             rows = fetch(connection, statement, (*parameters, limit + 1))
             if len(rows) > limit and rows.pop()[0] == rows[-1][0]:
                 tied, more = source.filtered(selection.context(), (["time = ?"], [rows[-1][0]]))

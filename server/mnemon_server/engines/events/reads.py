@@ -289,7 +289,7 @@ def _end_of_time(refs: Sequence[Ref], end: int) -> int:
 
 
 def _end_of_earlier(refs: Sequence[Ref], start: int, end: int) -> int:
-    """The last index up to `end` with another time than the one before it; `start` without one."""
+    """The last index up to `end` whose time differs from the one before it, or else `start`."""
     while start < end < len(refs) and refs[end].time_us == refs[end - 1].time_us:
         end -= 1
     return end

@@ -81,7 +81,7 @@ class TextThread:
             while not self._closing.is_set() and not self._wait_until_warm(_WARM_S):
                 pass
             while True:
-                # Cleared first: a close between the two would be missed.
+                # Clear before checking, or a close in between would be lost.
                 self._wake.clear()
                 if self._closing.is_set():
                     return

@@ -199,7 +199,7 @@ class Upkeep:
 
     def _run(self) -> None:
         while True:
-            # Cleared first: a close between the two would be missed.
+            # Clear before checking, or a close in between would be lost.
             self._wake.clear()
             if self._closing.is_set():
                 return

@@ -260,7 +260,7 @@ class GraphMaintenance:
         try:
             self._warm_up()
             while True:
-                # Cleared first: a close between the two would be missed.
+                # Clear before checking, or a close in between would be lost.
                 self._wake.clear()
                 if self._closing.is_set():
                     break

@@ -42,7 +42,7 @@ class _Row(NamedTuple):
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
-    """Replaces every method that has no meaning for the past."""
+    """Replaces every method that is meaningless for the past."""
     raise InvalidOperationError("this is not possible as of a moment in the past")
 
 

@@ -244,7 +244,7 @@ class SignSearch:
     def _run(self) -> None:
         try:
             while True:
-                # Cleared first: a close between the two would be missed.
+                # Clear before checking, or a close in between would be lost.
                 self._wake.clear()
                 if self._closed:
                     return

@@ -108,8 +108,8 @@ def is_trusted(stored: StoredMessage, least: Origin) -> bool:
 
 
 def without_loose_ends(newest: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """The messages, newest first, without calls of tools whose answers are missing, and answers whose calls are: models
-    refuse both. Answers at the beginning stay, since their calls may be older than what was read.
+    """The messages, newest first, without tool calls that have no result, and results that have no call: models reject
+    both. Results at the beginning stay, since their calls may be older than what was read.
     """
     kept, called, has_begun = list[StoredMessage](), set[str](), False
     for stored in reversed(_without_loose_calls(newest)):
@@ -124,7 +124,7 @@ def without_loose_ends(newest: Sequence[StoredMessage]) -> list[StoredMessage]:
 
 
 def _without_loose_calls(newest: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """The messages, newest first, without calls of tools whose answers are missing. While only answers follow a
+    """The messages, newest first, without tool calls that have no result. While only results follow a
     message, its calls may still be answered.
     """
     kept, answered, may_be_running = list[StoredMessage](), set[str](), True

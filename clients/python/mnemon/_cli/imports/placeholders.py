@@ -1,6 +1,5 @@
-"""What WhatsApp writes into an export in the place of words: for media, deleted messages and missed calls.
-
-It is in the language of the telephone, and nobody said it.
+"""Placeholders that WhatsApp writes into an export for media, deleted messages and missed calls, in the language of the
+phone. They are not part of any message.
 """
 
 import re
@@ -8,7 +7,7 @@ import re
 MARKS = str.maketrans({**dict.fromkeys("\ufeff\u200e\u200f\u202a\u202c"), "\u202f": " ", "\xa0": " "})
 """Direction marks, which messengers put before times, names and their own words, and non-breaking spaces."""
 _OWN = "\u200e"
-"""The mark before WhatsApp's own words on most telephones."""
+"""The mark that most phones put before WhatsApp's own words."""
 
 _MEDIA = "media|medien|multimedia|médias|mídia|medya|multimediów|медиа|メディア|媒體|媒体|미디어|الوسائط"
 _KINDS = (
@@ -65,10 +64,10 @@ _ENCRYPTED = (
 _OWN_PLACEHOLDER = re.compile(
     rf"<[^<>]*>|\S.*\.\w{{2,5}} \([^()]+\)|.* (?:{_OMITTED})|.*(?:{_ENCRYPTED}).*",
 )
-"""Further ones that only a mark tells from what somebody says, in any language."""
+"""Placeholders in any language that only the mark distinguishes from ordinary text."""
 _EDITED = re.compile(rf"\u200e?<(?:{_EDITED_TEXTS})\.?>$", re.IGNORECASE)
 _CHARACTERS_MAX = 300
-"""Of a placeholder, with the name of its file."""
+"""Maximum length of a placeholder, including a file name."""
 
 
 def without_placeholder(line: str, *, is_first: bool) -> str:

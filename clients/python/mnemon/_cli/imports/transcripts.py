@@ -99,7 +99,7 @@ def lines_of(lines: Iterable[str], style: Style) -> Iterator[Line]:
 def _cued(lines: Iterable[str]) -> Iterator[Line]:
     """The lines of subtitles; those outside of the texts of cues are empty.
 
-    A cue goes on with the message before if it has the same speaker, or names none.
+    A cue continues the previous message unless it names another speaker.
     """
     speaker, is_text, is_first = "", False, False
     for line in lines:
@@ -120,7 +120,7 @@ def _of_cue(line: str, *, is_first: bool) -> Line:
     text = unescape(_TAG.sub("", line))
     if voice := _VOICE.match(line.lstrip()):
         return Line(text, unescape(voice["name"]).strip())
-    # A sentence that goes on from the cue before may have a colon, too.
+    # A sentence continued from the previous cue may contain a colon, too.
     return _plain(text) if is_first and not text[:1].islower() else Line(text)
 
 
@@ -180,7 +180,7 @@ def _is_month_first(dates: Iterable[str], *, has_half: bool) -> bool:
 
 
 def _time_of(stamp: re.Match[str], style: Style) -> datetime | None:
-    """The time of a line; None without a date, or if there is no such day."""
+    """The time of a line; None without a valid date."""
     if stamp["date"] is None:
         return None
     first, second, third = map(int, _MARK.split(stamp["date"]))

@@ -59,7 +59,7 @@ class ShadowThread(Follower):
     def _run(self) -> None:
         assert self._model is not None  # noqa: S101 - otherwise it is not started
         while self._changed.wait():
-            # Cleared first: a close between the two would be missed.
+            # Clear before checking, or a close in between would be lost.
             self._changed.clear()
             if self._closed.is_set():
                 return

@@ -110,7 +110,7 @@ class Reader:
         return self.time("as_of_time", owner, "as_of_time")
 
     def time_zone(self, field: str, name: str) -> tzinfo:
-        """The time zone with this name; UTC without one, and for an invalid one."""
+        """The time zone with this name; UTC if it is empty or invalid."""
         zone = time_zone(name) if name else UTC
         if zone is None:
             self.note(field, ZONE_RULE)
