@@ -10,6 +10,7 @@ import apsw
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.engines.events.schedule import Schedule
 from mnemon_server.engines.events.text_work import TextWork, is_passing
+from mnemon_server.engines.turns import next_turn
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +81,7 @@ class TextThread:
         try:
             while not self._closing.is_set() and not self._wait_until_warm(_WARM_S):
                 pass
-            while True:
-                # Clear before checking, or a close in between would be lost.
-                self._wake.clear()
-                if self._closing.is_set():
-                    return
+            while next_turn(self._wake, self._closing):
                 if not self._turn():
                     self._wake.wait(self._retries.seconds_until_due())
                     self._closing.wait(_BATCH_WAIT_S)

@@ -31,6 +31,7 @@ from mnemon_server.engines.events.tables import SegmentRow, SegmentState
 from mnemon_server.engines.events.warning_texts import failed_warning, full_warning, unrepaired_warning
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
+from mnemon_server.engines.turns import next_turn
 
 _LOOK_S = 0.2
 """The delay between storing events and checking whether to seal their segment."""
@@ -198,11 +199,7 @@ class Upkeep:
     # The thread
 
     def _run(self) -> None:
-        while True:
-            # Clear before checking, or a close in between would be lost.
-            self._wake.clear()
-            if self._closing.is_set():
-                return
+        while next_turn(self._wake, self._closing):
             self.turn()
             self._wake.wait(self._schedule.seconds_until_due())
 

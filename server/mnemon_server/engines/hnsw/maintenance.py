@@ -20,6 +20,7 @@ from mnemon_server.engines.hnsw.links import FREE_IDS_FROM, Links, LinksError, e
 from mnemon_server.engines.hnsw.projection import SAMPLE_MAX, Projection, fit_projection
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.engines.hnsw.snapshots import SnapshotDamagedError, SnapshotFolder, SnapshotStaleError
+from mnemon_server.engines.turns import next_turn
 from mnemon_server.engines.vector_cache import VectorCache
 
 # Restores a graph from the links of a snapshot and the vectors of the records.
@@ -259,11 +260,7 @@ class GraphMaintenance:
     def _run(self) -> None:
         try:
             self._warm_up()
-            while True:
-                # Clear before checking, or a close in between would be lost.
-                self._wake.clear()
-                if self._closing.is_set():
-                    break
+            while next_turn(self._wake, self._closing):
                 if not self._take_step():
                     self._wake.wait(self._seconds_until_save())
             self._save_last()

@@ -19,6 +19,7 @@ from mnemon_server.engines.quantized.signs import (
     sides,
     signs_of,
 )
+from mnemon_server.engines.turns import next_turn
 from mnemon_server.ranking.keyword_context import distinct
 
 # The signs of vectors, grouped by the nearest of many centres, so that a search compares only the groups near it.
@@ -185,7 +186,7 @@ class SignSearch:
         self._lists_min = lists_min
         self._lists: InvertedLists | None = None
         self._renewed_at = 0
-        self._closed = False
+        self._closing = threading.Event()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -212,7 +213,7 @@ class SignSearch:
 
     def close(self) -> None:
         """Stops the thread. Searches continue to work."""
-        self._closed = True
+        self._closing.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
@@ -243,11 +244,7 @@ class SignSearch:
 
     def _run(self) -> None:
         try:
-            while True:
-                # Clear before checking, or a close in between would be lost.
-                self._wake.clear()
-                if self._closed:
-                    return
+            while next_turn(self._wake, self._closing):
                 if not self._list_more():
                     self._wake.wait()
         except Exception:

@@ -9,6 +9,7 @@ from mnemon_server.domain.errors import MnemonError
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.follower import Follower
 from mnemon_server.engines.sqlite.upkeep.shadow import ShadowModel, embed_missing, prepare
+from mnemon_server.engines.turns import next_turn
 
 RETRY_S = 10.0
 
@@ -58,11 +59,7 @@ class ShadowThread(Follower):
 
     def _run(self) -> None:
         assert self._model is not None  # noqa: S101 - otherwise it is not started
-        while self._changed.wait():
-            # Clear before checking, or a close in between would be lost.
-            self._changed.clear()
-            if self._closed.is_set():
-                return
+        while self._changed.wait() and next_turn(self._changed, self._closed):
             self._current.clear()
             try:
                 embed_missing(self._connections, self._model.embed, self._closed.is_set)
